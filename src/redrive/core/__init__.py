@@ -1,0 +1,1 @@
+"""The decisions: values in, values out. No I/O, no clock, no dice, no threads, no logging."""

@@ -1,0 +1,139 @@
+"""
+A record as redrive sees it: the raw one that the client fetched, and the one a handler is given.
+
+Nothing here is ever written to: what travels on (retry copies, dead letters) is built from the raw record, so a
+handler that changes what it was given changes its own copy only.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from redrive.core.envelope import Envelope, is_own_header
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. Compares and hashes by both, unlike the client's class, whose offset gets in the way."""
+
+    topic: str
+    partition: int
+
+
+class RawRecord(Protocol):
+    """
+    What the engine needs of a fetched record.
+
+    The method names are the Kafka client's, so that its message objects pass through as they are: wrapping each of
+    them would cost more than all else the engine does for a record. `timestamp()` gives (type, epoch ms);
+    `headers()` gives a list of pairs, or None for no headers; `len()` is the length of the value, 0 for a null one.
+    """
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+
+
+class LastFailure(msgspec.Struct, frozen=True, gc=False):
+    """Why the attempt before this one failed: `kind` (`transient` …), `type` (exception class), `message` (≤ 1 KiB)."""
+
+    kind: str
+    type: str
+    message: str
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """
+    One Kafka record, as a handler sees it. Read-only.
+
+    `topic`, `partition`, `offset` and `timestamp_ms` are those of the record on its *source* topic, also when this
+    run comes from a retry topic; `position` is where this copy was read. `key`, `value` are the raw bytes or None.
+    """
+
+    _raw: RawRecord
+    _envelope: Envelope | None = None
+    attempt: int = 1
+    resources: Any = None
+
+    @property
+    def topic(self) -> str:
+        """The source topic."""
+        return (self._envelope and self._envelope.source_topic) or self._raw.topic()
+
+    @property
+    def partition(self) -> int:
+        """The partition on the source topic."""
+        envelope = self._envelope
+        if envelope is None or envelope.source_partition is None:
+            return self._raw.partition()
+        return envelope.source_partition
+
+    @property
+    def offset(self) -> int:
+        """The offset on the source topic."""
+        envelope = self._envelope
+        if envelope is None or envelope.source_offset is None:
+            return self._raw.offset()
+        return envelope.source_offset
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The Kafka timestamp of the source record, epoch milliseconds UTC."""
+        envelope = self._envelope
+        if envelope is None or envelope.source_timestamp_ms is None:
+            return self._raw.timestamp()[1]
+        return envelope.source_timestamp_ms
+
+    @property
+    def position(self) -> tuple[str, int, int]:
+        """Topic, partition and offset of the copy that is being run: a tier's while it is retried."""
+        return self._raw.topic(), self._raw.partition(), self._raw.offset()
+
+    @property
+    def key(self) -> bytes | None:
+        """The raw key; None when the producer gave none."""
+        return self._raw.key()
+
+    @property
+    def value(self) -> bytes | None:
+        """The raw value; None for a tombstone."""
+        return self._raw.value()
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """The producer's headers in their order, repeats and nulls kept; redrive's own are left out."""
+        return tuple((name, value) for name, value in self._raw.headers() or () if not is_own_header(name))
+
+    @property
+    def event_id(self) -> str:
+        """The same in every attempt and replay of this record: use it to recognise what was done before."""
+        if self._envelope is not None and self._envelope.event_id:
+            return self._envelope.event_id
+        return f"{self._raw.topic()}/{self._raw.partition()}/{self._raw.offset()}"
+
+    @property
+    def first_failed_ms(self) -> int | None:
+        """When the first attempt failed, epoch ms UTC; None in the first attempt."""
+        return self._envelope.first_failed_ms if self._envelope else None
+
+    @property
+    def last_failure(self) -> LastFailure | None:
+        """What went wrong in the attempt before; None in the first attempt."""
+        envelope = self._envelope
+        if envelope is None or not envelope.failure_type:
+            return None
+        return LastFailure(envelope.failure_kind, envelope.failure_type, envelope.failure_message)
+
+    @property
+    def due_ms(self) -> int | None:
+        """The instant before which this attempt must not have started, epoch ms UTC; None in the first attempt."""
+        return self._envelope.due_ms if self._envelope else None
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether a person sent this record again from the dead-letter topic."""
+        return bool(self._envelope and self._envelope.replay_id)

@@ -1,0 +1,1 @@
+"""A simulated cluster and a virtual clock: real implementations of the ports."""

@@ -1,0 +1,1 @@
+"""The pytest plugin of redrive: imports nothing until one of its fixtures is used."""
