@@ -1,0 +1,217 @@
+"""A real Apache Kafka broker: one KRaft node, run with the machine's Java from jars that Maven brings.
+
+Used by the tests (`kafka` and `own_kafka` in `tests/conftest.py`) and by hand (`scripts/kafka`).
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+ROOT = Path(__file__).parents[2]
+POM = Path(__file__).with_name("pom.xml")
+JARS = ROOT / ".kafka" / "jars"
+
+PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    # One node holds the only copy of everything.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # Fewer partitions of internal topics: the first group and the first transaction start at once.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
+    # A typing error in a topic's name must fail, not make a topic.
+    "auto.create.topics.enable": "false",
+    # After kill -9 the old registration stands in the way of the new one until its session ends (default 9 s).
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+
+# Joins in a few hundred milliseconds, take-over from a dead member after 6 s; the broker's defaults are 5 s and 45 s.
+QUICK_REBALANCES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
+
+JAVA_OPTIONS = (
+    "-Xms256m",
+    "-Xmx1g",
+    "-XX:+UseSerialGC",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+
+
+class BrokerUnavailable(Exception):
+    """The broker can't be had on this machine, or did not start; the text says why."""
+
+
+class Broker:
+    """One broker with its own data folder; `start` after `kill` or `stop` finds the data again.
+
+    `port` 0 takes a free one. `properties` are added to the broker's (see `PROPERTIES`); with
+    `quick_rebalances=False` groups keep the broker's default timings.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        port: int = 0,
+        quick_rebalances: bool = True,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.port, controller_port = _ports(port)
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.data = data.resolve()
+        self.log = self.data / "broker.log"
+        self.properties = {
+            **PROPERTIES,
+            **(QUICK_REBALANCES if quick_rebalances else {}),
+            "log.dirs": str(self.data / "logs"),
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            **(properties or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process, while it was started by this object and not stopped."""
+        return None if self._process is None else self._process.pid
+
+    def start(self, *, ready_s: float = 60.0, dies_with_us: bool = True) -> None:
+        """Start the broker and wait until it answers.
+
+        With `dies_with_us` it is stopped when this process ends, however it ends.
+        """
+        command = self.command()
+        if dies_with_us:
+            atexit.register(self.kill)
+            setpriv = shutil.which("setpriv")  # Linux: also when this process is killed
+            command = [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._wait_until_ready(time.monotonic() + ready_s)
+
+    def command(self) -> list[str]:
+        """The command that runs the broker; fetches jars and formats the data folder where that is still to do."""
+        jars = fetch()
+        self.data.mkdir(parents=True, exist_ok=True)
+        config = self.data / "server.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in self.properties.items()))
+        java = ["java", *JAVA_OPTIONS, "-cp", f"{jars}/*"]
+        if not (self.data / "logs" / "meta.properties").exists():
+            tool = [*java, "kafka.tools.StorageTool"]
+            cluster = _output([*tool, "random-uuid"])
+            _output([*tool, "format", "-t", cluster, "-c", str(config)])
+        return [*java, "kafka.Kafka", str(config)]
+
+    def stop(self) -> None:
+        """Stop it in order, as an operator would; without effect when it doesn't run."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would; without effect when it doesn't run."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(30)
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        while not answers(self.bootstrap):
+            if self._process is not None and self._process.poll() is not None:
+                self._process = None
+                raise BrokerUnavailable(f"the broker ended while starting; the end of {self.log}:\n{_tail(self.log)}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerUnavailable(f"the broker did not answer in time; the end of {self.log}:\n{_tail(self.log)}")
+            time.sleep(0.05)
+
+
+def fetch() -> Path:
+    """The folder with the broker's jars, brought by Maven when they aren't there yet."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if "java" in missing or (missing and not JARS.exists()):
+        raise BrokerUnavailable(f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}")
+    wanted = POM.read_text("utf-8")
+    stamp = JARS / "pom.xml"
+    if not stamp.exists() or stamp.read_text("utf-8") != wanted:
+        fresh = JARS.with_name(f"jars-{os.getpid()}")
+        shutil.rmtree(fresh, ignore_errors=True)
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
+        _output(["mvn", "-q", "-B", "-f", str(POM), *goal])
+        (fresh / "pom.xml").write_text(wanted, "utf-8")
+        shutil.rmtree(JARS, ignore_errors=True)
+        fresh.rename(JARS)
+    return JARS
+
+
+def answers(bootstrap: str, timeout_s: float = 1.0) -> bool:
+    """Whether a broker at `host:port` tells its cluster's metadata."""
+    host, _, port = bootstrap.rpartition(":")
+    with contextlib.suppress(OSError, KafkaException):
+        socket.create_connection((host, int(port)), timeout_s).close()
+        return bool(admin(bootstrap).list_topics(timeout=timeout_s).brokers)
+    return False
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client that keeps its connection troubles to itself."""
+    silent = logging.Logger("broker")
+    silent.addHandler(logging.NullHandler())
+    return AdminClient({"bootstrap.servers": bootstrap, "logger": silent})
+
+
+def _ports(port: int) -> tuple[int, int]:
+    """The broker's port and its controller's: the given one and the next, or two free ones."""
+    if port:
+        return port, port + 1
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _output(command: list[str]) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise BrokerUnavailable(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout.strip()
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-20:])
