@@ -155,10 +155,14 @@ class Broker:
         while not answers(self.bootstrap):
             if self._process is not None and self._process.poll() is not None:
                 self._process = None
-                raise BrokerUnavailable(f"the broker ended while starting; the end of {self.log}:\n{_tail(self.log)}")
+                raise BrokerUnavailable(
+                    f"the broker ended while starting; the end of {self.log}:\n{_tail(self.log)}"
+                )
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerUnavailable(f"the broker did not answer in time; the end of {self.log}:\n{_tail(self.log)}")
+                raise BrokerUnavailable(
+                    f"the broker did not answer in time; the end of {self.log}:\n{_tail(self.log)}"
+                )
             time.sleep(0.05)
 
 
@@ -166,7 +170,9 @@ def fetch() -> Path:
     """The folder with the broker's jars, brought by Maven when they aren't there yet."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     if "java" in missing or (missing and not JARS.exists()):
-        raise BrokerUnavailable(f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}")
+        raise BrokerUnavailable(
+            f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}"
+        )
     wanted = POM.read_text("utf-8")
     stamp = JARS / "pom.xml"
     if not stamp.exists() or stamp.read_text("utf-8") != wanted:
@@ -191,8 +197,9 @@ def answers(bootstrap: str, timeout_s: float = 1.0) -> bool:
 
 def admin(bootstrap: str) -> AdminClient:
     """An admin client that keeps its connection troubles to itself."""
-    silent = logging.Logger("broker")
+    silent = logging.getLogger("tests.broker")
     silent.addHandler(logging.NullHandler())
+    silent.propagate = False
     return AdminClient({"bootstrap.servers": bootstrap, "logger": silent})
 
 

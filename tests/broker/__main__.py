@@ -65,10 +65,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/kafka", description=__doc__)
     parser.add_argument("verb", choices=["start", "stop", "run", "status"])
     port = int(os.environ.get("REDRIVE_KAFKA_PORT", "29092"))
-    parser.add_argument("--port", type=int, default=port, help="REDRIVE_KAFKA_PORT; its controller takes the next one")
+    parser.add_argument(
+        "--port", type=int, default=port, help="REDRIVE_KAFKA_PORT; its controller takes the next one"
+    )
     data = Path(os.environ.get("REDRIVE_KAFKA_DATA", ROOT / ".kafka" / "data"))
     parser.add_argument("--data", type=Path, default=data, help="REDRIVE_KAFKA_DATA; kept between starts")
-    parser.add_argument("--default-rebalances", action="store_true", help="the broker's own timings for groups")
+    parser.add_argument(
+        "--default-rebalances", action="store_true", help="the broker's own timings for groups"
+    )
     return parser.parse_args()
 
 
