@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from tests.broker import Broker, BrokerUnavailable, admin, fetch
+from tests.broker import Broker, BrokerError, admin, fetch
 
 _BROKER_FIXTURES = {"kafka", "own_kafka"}
 
@@ -110,7 +110,7 @@ def _require_broker() -> None:
     """Skip where a broker can't be had; with CI set that is a failure."""
     try:
         fetch()
-    except BrokerUnavailable as error:
+    except BrokerError as error:
         if os.environ.get("CI"):
             pytest.fail(f"CI must run the real-broker tests: {error}")
         pytest.skip(f"NOT TESTED ON A REAL BROKER: {error}")

@@ -64,7 +64,7 @@ JAVA_OPTIONS = (
 )
 
 
-class BrokerUnavailable(Exception):
+class BrokerError(Exception):
     """The broker can't be had on this machine, or did not start; the text says why."""
 
 
@@ -155,12 +155,12 @@ class Broker:
         while not answers(self.bootstrap):
             if self._process is not None and self._process.poll() is not None:
                 self._process = None
-                raise BrokerUnavailable(
+                raise BrokerError(
                     f"the broker ended while starting; the end of {self.log}:\n{_tail(self.log)}"
                 )
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerUnavailable(
+                raise BrokerError(
                     f"the broker did not answer in time; the end of {self.log}:\n{_tail(self.log)}"
                 )
             time.sleep(0.05)
@@ -170,9 +170,7 @@ def fetch() -> Path:
     """The folder with the broker's jars, brought by Maven when they aren't there yet."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     if "java" in missing or (missing and not JARS.exists()):
-        raise BrokerUnavailable(
-            f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}"
-        )
+        raise BrokerError(f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}")
     wanted = POM.read_text("utf-8")
     stamp = JARS / "pom.xml"
     if not stamp.exists() or stamp.read_text("utf-8") != wanted:
@@ -216,7 +214,7 @@ def _ports(port: int) -> tuple[int, int]:
 def _output(command: list[str]) -> str:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise BrokerUnavailable(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+        raise BrokerError(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
     return result.stdout.strip()
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.broker import ROOT, Broker, BrokerUnavailable, answers
+from tests.broker import ROOT, Broker, BrokerError, answers
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     broker = Broker(arguments.data, port=arguments.port, quick_rebalances=not arguments.default_rebalances)
     try:
         return {"start": start, "stop": stop, "run": run, "status": status}[arguments.verb](broker)
-    except BrokerUnavailable as error:
+    except BrokerError as error:
         print(f"kafka: {error}", file=sys.stderr)
         return 1
 
