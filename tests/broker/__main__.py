@@ -1,9 +1,9 @@
 """`scripts/kafka start | stop | run | status`: the real broker by hand."""
 
 import argparse
-import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,7 +26,7 @@ def start(broker: Broker) -> int:
     """Start it in the background, unless one answers there already."""
     if not answers(broker.bootstrap):
         broker.start(dies_with_us=False)
-        _pid_file(broker).write_text(str(broker.pid))
+        (broker.data / "broker.pid").write_text(str(broker.pid))
     return status(broker)
 
 
@@ -38,15 +38,15 @@ def run(broker: Broker) -> int:
 
 
 def stop(broker: Broker) -> int:
-    """Stop the one that `start` started on this data folder."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        pid = int(_pid_file(broker).read_text())
-        _pid_file(broker).unlink()
-        os.kill(pid, signal.SIGTERM)
-        while True:
-            os.kill(pid, 0)
-            time.sleep(0.05)
-    print("kafka: stopped")
+    """Stop the one that `start` started on this data folder, by its process; after 30 s without mercy."""
+    pid_file = broker.data / "broker.pid"
+    pid = int(pid_file.read_text()) if pid_file.exists() else 0
+    give_up = time.monotonic() + 30
+    while pid and _is_broker(pid):
+        os.kill(pid, signal.SIGTERM if time.monotonic() < give_up else signal.SIGKILL)
+        time.sleep(0.1)
+    pid_file.unlink(missing_ok=True)
+    print("kafka: stopped" if pid else "kafka: none was started here")
     return 0
 
 
@@ -57,8 +57,10 @@ def status(broker: Broker) -> int:
     return 0 if runs else 1
 
 
-def _pid_file(broker: Broker) -> Path:
-    return broker.data / "broker.pid"
+def _is_broker(pid: int) -> bool:
+    """Whether this process runs and is a broker: after a restart of the machine the number may be another's."""
+    shown = subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True, check=False)
+    return "kafka.Kafka" in shown.stdout
 
 
 def _arguments() -> argparse.Namespace:
