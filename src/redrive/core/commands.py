@@ -1,0 +1,165 @@
+"""What the engine asks the runtime to do, and the two things that come back: a run's result, a write's answer."""
+
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from redrive.core.envelope import Envelope
+from redrive.core.failure import Failure
+from redrive.core.record import RawRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redrive.core.lane import Lane
+
+Signal = Literal["", "retry-later", "dead-letter", "skip"]
+#: Why a run ended before its last record.
+Halt = Literal["", "outage", "budget", "cut"]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A record whose handler raised, or that could not be decoded. Values only: the exception stays in the worker."""
+
+    record: RawRecord
+    failure: Failure
+    #: The number of the run that failed, the first is 1.
+    attempt: int
+    #: When it failed, epoch milliseconds.
+    failed_ms: float
+    #: What the headers said before this run; None for a record of a source topic.
+    envelope: Envelope | None = None
+    #: What the handler asked for by raising a signal.
+    signal: Signal = ""
+
+
+class Gate:
+    """Shut by whoever stops a run early, so that runs queued behind it in the same lane don't overtake its rest."""
+
+    __slots__ = ("is_shut",)
+
+    def __init__(self) -> None:
+        self.is_shut = False
+
+
+class Run:
+    """
+    Records of one lane, to be handled one after another. Owned by the engine; the worker that has it writes only
+    `feed`, `iterator`, `failures`, `starts_ms` and `outage`.
+
+    The worker walks `iterator` over `feed`, its own copy. That makes two things free for records that succeed: how
+    far it came can be read from outside (`taken`), and it is stopped by emptying `feed`.
+    """
+
+    __slots__ = (
+        "budget",
+        "end",
+        "failed_offsets",
+        "failures",
+        "failures_seen",
+        "feed",
+        "gate",
+        "iterator",
+        "lane",
+        "listener",
+        "outage",
+        "records",
+        "settled",
+        "slot",
+        "started_mono_ms",
+        "starts_seen",
+        "starts_ms",
+        "wakes_ms",
+    )
+
+    def __init__(self, lane: "Lane", slot: int, records: list[RawRecord], end: int, budget: int) -> None:
+        self.lane = lane
+        self.listener: int = lane.listener.index
+        self.slot = slot
+        self.records = records
+        self.end = end
+        self.budget = budget
+        self.gate: Gate = lane.gate
+        self.wakes_ms: list[int] | None = None
+        self.feed: list[RawRecord] = []
+        self.iterator: Iterator[RawRecord] | None = None
+        self.failures: list[Failed] = []
+        self.starts_ms: list[float] = []
+        self.outage: Failed | None = None
+        self.started_mono_ms: float | None = None
+        self.failures_seen = 0
+        self.starts_seen = 0
+        self.failed_offsets: set[int] = set()
+        self.settled = 0
+
+    @property
+    def is_of_tier(self) -> bool:
+        """Whether the records come from a retry or replay topic and carry an envelope."""
+        return self.wakes_ms is not None
+
+    def taken(self) -> int:
+        """How many records the worker has taken up so far, the one it works on included."""
+        return len(self.records) - length_hint(self.iterator) if self.iterator is not None else 0
+
+    def cut(self) -> None:
+        """Let the worker stop after the record it is at. Its result tells how far it came."""
+        self.gate.is_shut = True
+        self.feed.clear()
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """`done`: records of the run that finished or failed, from its start on; the others have not run."""
+
+    run: Run
+    done: int
+    seconds: float
+    halt: Halt = ""
+
+
+class Produce(msgspec.Struct, frozen=True):
+    """Write a successor. `token` comes back with the answer. `alone`: not in one batch with others."""
+
+    token: Any
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    alone: bool = False
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a write was not confirmed. `too-large` is judged by the engine; all else is tried again, for ever."""
+
+    kind: Literal["too-large", "unavailable"]
+    detail: str
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Commit offsets with their metadata; answered by the snapshot number."""
+
+    snapshot: int
+    offsets: dict[TopicPartition, tuple[int, str]]
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Stop fetching these partitions; what the client has prefetched of them is dropped."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Fetch again, from these offsets on."""
+
+    offsets: dict[TopicPartition, int]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Something an operator may want to read: an event name of the catalogue with its fields."""
+
+    event: str
+    fields: dict[str, Any]
+
+
+Command = Run | Produce | Commit | Pause | Resume | Report

@@ -1,0 +1,442 @@
+"""
+The engine: events in, commands out. It decides what runs where and when, what is held, paused and committed.
+
+No I/O, no clock, no threads: `runtime/pump.py` tells it what happened and performs what it asks. All goes per run of
+records while all goes well; only failures and records that wait are looked at one by one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
+from redrive.core.commits import Commits
+from redrive.core.dialects import read_due
+from redrive.core.lane import RUN_RECORDS, Batch, Lane, ListenerState, Outage
+from redrive.core.offsets import OffsetMap, Range
+from redrive.core.plan import GroupPlan, Now, Tier
+from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.router import MAX_WAIT_MS
+from redrive.core.schedule import NEVER_MS, Window, wake_of
+from redrive.core.successors import Successors
+
+#: Runs that take longer are looked into this often, so that what they finished can be committed.
+HARVEST_INTERVAL_MS = 200.0
+#: Unacknowledged successors of one lane: beyond this its intake waits, so that the map of finished offsets still
+#: fits into a commit and memory stays bounded while the dead-letter topic is away.
+PENDING_RECORDS = 1000
+PENDING_BYTES = 16 << 20
+#: Dead letters that may happen beyond the brake's headroom before new runs wait for results.
+BUDGET_SLACK = 50
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where an assigned partition begins: `offset` None is its beginning; `acked` what the group has committed."""
+
+    offset: int | None
+    restored: tuple[Range, ...] = ()
+    acked: tuple[int, str] | None = None
+
+
+class Engine:
+    """
+    The decisions of one group in one process.
+
+    `partitions` maps a topic to its partition count (kept up to date by its owner), `identity` a topic to the hash
+    that its offset maps carry. Commands pile up until `take_commands`.
+    """
+
+    def __init__(self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str]) -> None:
+        self._plan = plan
+        self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
+        self._outbox: list[Command] = []
+        self.successors = Successors(plan.group, self._outbox, partitions)
+        self.commits = Commits(plan.commit_interval_ms, identity)
+        self.listeners = [ListenerState(index, listener) for index, listener in enumerate(plan.listeners)]
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.runs: set[Run] = set()
+        self._roles: dict[str, tuple[ListenerState, Tier | None]] = {}
+        for listener in self.listeners:
+            for tier in (*listener.plan.tiers, *listener.plan.drained):
+                self._roles[tier.topic] = (listener, tier)
+        self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
+        self._tier_lanes: list[Lane] = []
+        self._next_wake_ms: float = NEVER_MS
+        self._next_look_ms = 0.0
+
+    # -- what happened -------------------------------------------------------------------------------------------
+
+    def assigned(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Partitions came to this process. An assignment that is still known is replaced: its results are dropped."""
+        self.forget(starts)
+        for key, start in starts.items():
+            listener, tier = self._roles[key.topic]
+            offsets = OffsetMap(start.offset or 0, start.restored, started=start.offset is not None)
+            lane = Lane(key, listener, tier, offsets)
+            lane.acked = start.acked
+            self.lanes[key] = lane
+            listener.lanes.add(lane)
+            if tier is not None:
+                self._tier_lanes.append(lane)
+
+    def fetched(self, key: TopicPartition, records: list[RawRecord], now: Now) -> None:
+        """Records of one partition, ascending. Those of a lane that is gone or going are left to its next owner."""
+        lane = self.lanes.get(key)
+        if lane is None or lane.is_stopping:
+            return
+        first, end = records[0].offset(), records[-1].offset() + 1
+        if first < lane.next_offset:  # a fetch from before a seek
+            records = [record for record in records if record.offset() >= lane.next_offset]
+            if not records:
+                return
+        lane.next_offset = end
+        offsets = lane.offsets
+        if not offsets.started:
+            offsets.begin(first)
+        if offsets.restored_above(first):
+            fetched = len(records)
+            records = [record for record in records if not offsets.was_finished(record.offset())]
+            lane.listener.counters.restored += fetched - len(records)
+        if lane.tier is not None:
+            self._hold(lane, lane.tier, records, end, now)
+            return
+        lane.queue.append(Batch(records, end))
+        listener = lane.listener
+        listener.queued += len(records)
+        if listener.queued > 2 * listener.backlog + RUN_RECORDS and not lane.is_paused:
+            self._pause([lane])
+        self._make_ready(lane)
+        self._dispatch(listener, now)
+
+    def finished(self, result: RunResult, now: Now) -> None:
+        """A worker is through with a run, or stopped early."""
+        run = result.run
+        lane, listener = run.lane, self.listeners[run.listener]
+        self.runs.discard(run)
+        listener.slots[run.slot] -= 1
+        listener.budget_out -= run.budget
+        lane.runs -= 1
+        if result.done:
+            listener.counters.duration.add(result.seconds / result.done, result.done)
+            listener.measured(result.seconds, result.done)
+        if lane.alive:
+            self._settle(run, result.done, now)
+            self._give_back(run, result.done)
+        if listener.outage is not None and listener.outage.probe is run and result.halt != "outage":
+            listener.outage = None
+            self._outbox.append(Report("outage-over", {"listener": listener.plan.name}))
+        if result.halt == "outage":
+            self._outage(run, now)
+        self._dispatch(listener, now)
+
+    def tick(self, now: Now) -> None:
+        """Time passed: due records, commits, writes to repeat, long runs to look into. Cheap when nothing is due."""
+        if now.wall_ms >= self._next_wake_ms:
+            self._wake(now)
+        self.successors.tick(now)
+        if now.mono_ms >= self._next_look_ms:
+            self._next_look_ms = now.mono_ms + HARVEST_INTERVAL_MS
+            self._look_around(now)
+        for listener in self.listeners:
+            if listener.ready:
+                self._dispatch(listener, now)
+        if (commit := self.commits.due(self.lanes.values(), now)) is not None:
+            self._outbox.append(commit)
+
+    def stop(self, keys: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these partitions, and let their runs end after the record they are at."""
+        for key in keys:
+            lane = self.lanes.get(key)
+            if lane is None or lane.is_stopping:
+                continue
+            lane.is_stopping = True
+            lane.listener.queued -= lane.queued()
+            lane.queue.clear()
+            lane.window, lane.reposts = Window(), Window()
+            for run in self.runs:
+                if run.lane is lane:
+                    run.cut()
+
+    def is_quiet(self, keys: Iterable[TopicPartition]) -> bool:
+        """Whether nothing of these partitions is out any more, but for writes that were refused and wait."""
+        lanes = (self.lanes[key] for key in keys if key in self.lanes)
+        return all(lane.runs == 0 and lane.pending == lane.waiting for lane in lanes)
+
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """These partitions are no longer ours: whatever still comes back for them is dropped."""
+        self.stop(keys)
+        for key in keys:
+            lane = self.lanes.pop(key, None)
+            if lane is not None:
+                lane.alive = False
+                lane.listener.lanes.discard(lane)
+        self._tier_lanes = [lane for lane in self._tier_lanes if lane.alive]
+
+    # -- what to do ----------------------------------------------------------------------------------------------
+
+    def take_commands(self) -> list[Command]:
+        """The commands since the last call, in order."""
+        taken = self._outbox[:]
+        # The list itself stays: `successors` writes to the same one.
+        self._outbox.clear()
+        return taken
+
+    def wants_records(self) -> bool:
+        """Whether to poll: a listener has room, or the partitions of all that have none are paused."""
+        return any(listener.is_hungry() for listener in self.listeners) or self._sources_are_paused()
+
+    def pause_full(self) -> None:
+        """Pause the source partitions of listeners without room, so that polling brings none of their records."""
+        for listener in self.listeners:
+            if not listener.is_hungry():
+                self._pause([lane for lane in listener.lanes if lane.tier is None and not lane.is_paused])
+
+    def will_stay_full_ms(self) -> float:
+        """How long the listeners without room will have none, going by how long their records take."""
+        full = [listener for listener in self.listeners if not listener.is_hungry()]
+        return min((one.queued * one.mean_ms / len(one.slots) / 2 for one in full), default=0.0)
+
+    def next_wake_ms(self) -> float:
+        """The wall time at which a held record must be looked at."""
+        return self._next_wake_ms
+
+    # -- dispatch ------------------------------------------------------------------------------------------------
+
+    def _make_ready(self, lane: Lane) -> None:
+        if not lane.is_ready:
+            lane.is_ready = True
+            lane.listener.ready.append(lane)
+
+    def _dispatch(self, listener: ListenerState, now: Now) -> None:
+        """Start as many runs as there is room for, a lane after another."""
+        most = listener.run_records
+        if listener.outage is not None and listener.outage.lane.is_ready:
+            # The record that met the outage is the one that tells when it is over.
+            listener.ready.remove(listener.outage.lane)
+            listener.ready.appendleft(listener.outage.lane)
+        turns = 2 * len(listener.ready)
+        while turns and listener.ready and self._may_start(listener, now):
+            turns -= 1
+            lane = listener.ready.popleft()
+            if not lane.alive or not lane.has_work(now):
+                self._not_ready(lane)
+                continue
+            slot = listener.slot_for(lane)
+            if slot is not None and lane.pending < PENDING_RECORDS and lane.pending_bytes < PENDING_BYTES:
+                slow = listener.brake.is_on or listener.outage is not None
+                self._start(lane, slot, 1 if slow else most, now)
+            if lane.has_work(now):
+                listener.ready.append(lane)
+            else:
+                self._not_ready(lane)
+
+    def _not_ready(self, lane: Lane) -> None:
+        lane.is_ready = False
+        if lane.alive and not lane.gate.is_shut:
+            self._next_wake_ms = min(self._next_wake_ms, lane.window.next_wake_ms())
+
+    def _may_start(self, listener: ListenerState, now: Now) -> bool:
+        if min(listener.slots) >= 2:
+            return False
+        outage = listener.outage
+        if outage is not None:
+            return outage.probe is None and now.mono_ms >= outage.until_mono_ms and not any(listener.slots)
+        if not listener.plan.brake:
+            return True
+        if listener.brake.is_on:
+            return not any(listener.slots) and listener.brake.admits(now.mono_ms)
+        return listener.budget_out < listener.brake.headroom() + BUDGET_SLACK
+
+    def _start(self, lane: Lane, slot: int, most: int, now: Now) -> None:
+        run = self._run_of_tier(lane, slot, most, now) if lane.tier else self._run_of_source(lane, slot, most)
+        if run is None:
+            return
+        listener = lane.listener
+        free = listener.brake.headroom() - listener.budget_out if listener.plan.brake else 2 * len(run.records)
+        run.budget = max(1, min(len(run.records), free // 2))
+        listener.budget_out += run.budget
+        listener.slots[slot] += 1
+        lane.slot, lane.last_run = slot, run
+        lane.runs += 1
+        if listener.outage is not None:
+            listener.outage.probe = run
+        self.runs.add(run)
+        self._outbox.append(run)
+
+    def _run_of_source(self, lane: Lane, slot: int, most: int) -> Run | None:
+        batch = lane.queue[0]
+        records, end = batch.records, batch.end
+        if len(records) > most:
+            records, batch.records = records[:most], records[most:]
+            end = batch.records[0].offset()
+        else:
+            lane.queue.popleft()
+        lane.listener.queued -= len(records)
+        if records:
+            return Run(lane, slot, records, end, 0)
+        # All of them had been finished by the owner before: nothing to run, but the offsets are passed.
+        if lane.runs and lane.last_run is not None:
+            lane.last_run.end = end
+        else:
+            lane.offsets.settle(end)
+        return None
+
+    def _run_of_tier(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
+        due = lane.window.take(now.wall_ms, most)
+        self._refill(lane)
+        if not due:
+            return None
+        run = Run(lane, slot, [record for _, record in due], 0, 0)
+        run.wakes_ms = [wake_ms for wake_ms, _ in due]
+        return run
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def _settle(self, run: Run, done: int, now: Now) -> None:
+        """The first `done` records of the run are finished or failed; those before `run.settled` were counted."""
+        lane, listener = run.lane, run.lane.listener
+        failures = run.failures[run.failures_seen :]
+        run.failures_seen += len(failures)
+        count = done - run.settled
+        failed_offsets = [failed.record.offset() for failed in failures]
+        if run.is_of_tier:
+            run.failed_offsets.update(failed_offsets)
+            offsets = (record.offset() for record in run.records[run.settled : done])
+            lane.offsets.close_all(offset for offset in offsets if offset not in run.failed_offsets)
+            self._measure_lateness(run)
+        else:
+            if failures:
+                lane.offsets.open(failed_offsets)
+            if count:
+                lane.offsets.settle(run.end if done == len(run.records) else run.records[done].offset())
+        run.settled = done
+        dead = 0
+        for failed in failures:
+            dead += self.successors.route(lane, failed)
+        listener.counters.handled += count - len(failures)
+        if count and listener.plan.brake and listener.brake.finished(count, dead, now.mono_ms):
+            self._report_brake(listener)
+
+    def _measure_lateness(self, run: Run) -> None:
+        histogram = run.lane.listener.counters.lateness[run.lane.key.topic]
+        seen, wakes_ms, starts_ms = run.starts_seen, run.wakes_ms or [], run.starts_ms
+        run.starts_seen = len(starts_ms)
+        for index in range(seen, run.starts_seen):
+            histogram.add((starts_ms[index] - wakes_ms[index]) / 1000)
+
+    def _give_back(self, run: Run, done: int) -> None:
+        """What the run left undone goes back to its place, once all runs of the lane are home."""
+        lane = run.lane
+        rest = run.records[done:]
+        if rest and not lane.is_stopping:
+            if run.wakes_ms is not None:
+                for record, wake_ms in zip(rest, run.wakes_ms[done:], strict=True):
+                    lane.window.hold(wake_ms, record)
+            else:
+                lane.returned.append(Batch(rest, run.end))
+                lane.listener.queued += len(rest)
+        if lane.gate.is_shut and lane.runs == 0 and not lane.is_stopping:
+            lane.queue.extendleft(reversed(lane.returned))
+            lane.returned = []
+            lane.gate = type(lane.gate)()
+            self._make_ready(lane)
+
+    def _outage(self, run: Run, now: Now) -> None:
+        listener = run.lane.listener
+        if listener.outage is None:
+            listener.outage = Outage(run.lane, now.mono_ms)
+            listener.counters.outages += 1
+        elif listener.outage.probe is run:
+            listener.outage.grow(now.mono_ms)
+        else:
+            return
+        failure = run.outage.failure if run.outage else None
+        wait_s = listener.outage.backoff_ms / 1000
+        fields = {"listener": listener.plan.name, "type": failure.type if failure else "", "wait_s": wait_s}
+        self._outbox.append(Report("outage", fields))
+
+    def _report_brake(self, listener: ListenerState) -> None:
+        event = "brake-on" if listener.brake.is_on else "brake-off"
+        self._outbox.append(Report(event, {"listener": listener.plan.name}))
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def _hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
+        """Records of a tier wait for their due in the lane's window; another group's are passed by."""
+        counters, window, mine = lane.listener.counters, lane.window, self._groups
+        held: list[int] = []
+        for record in records:
+            group, due_ms = read_due(record.headers())
+            if group not in mine:
+                counters.passed_by += 1
+                continue
+            timestamp_ms = record.timestamp()[1]
+            if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * tier.delay_ms:
+                counters.envelope_errors += due_ms is not None
+                due_ms = timestamp_ms + tier.delay_ms
+            wake_ms = wake_of(due_ms, timestamp_ms, tier.delay_ms)
+            (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
+            held.append(record.offset())
+        lane.offsets.open(held)
+        lane.offsets.settle(end)
+        self._next_wake_ms = min(self._next_wake_ms, window.next_wake_ms(), lane.reposts.next_wake_ms())
+        if not lane.is_paused and window.held_bytes + lane.reposts.held_bytes > self._window_bytes():
+            self._pause([lane])
+        if self._next_wake_ms <= now.wall_ms:
+            self._wake(now)
+            self._dispatch(lane.listener, now)
+
+    def _window_bytes(self) -> float:
+        return self._plan.window_bytes / max(1, len(self._tier_lanes))
+
+    def _wake(self, now: Now) -> None:
+        """Make tier lanes with due records ready, and post on what has to wait elsewhere."""
+        next_ms: float = NEVER_MS
+        for lane in self._tier_lanes:
+            for _, record in lane.reposts.take(now.wall_ms, RUN_RECORDS):
+                self.successors.repost(lane, record, now)
+            next_ms = min(next_ms, lane.reposts.next_wake_ms())
+            if lane.is_ready or lane.gate.is_shut:
+                continue
+            wake_ms = lane.window.next_wake_ms()
+            if wake_ms <= now.wall_ms:
+                self._make_ready(lane)
+            else:
+                next_ms = min(next_ms, wake_ms)
+        self._next_wake_ms = next_ms
+
+    def _look_around(self, now: Now) -> None:
+        """A few times a second: settle what long runs have finished, let the brake forget, resume paused lanes."""
+        for run in self.runs:
+            taken = run.taken()
+            if taken - 1 > run.settled and run.lane.alive:
+                self._settle(run, taken - 1, now)
+        for listener in self.listeners:
+            if listener.plan.brake and listener.brake.refresh(now.mono_ms):
+                self._report_brake(listener)
+            if listener.queued <= listener.backlog // 2 and listener.is_hungry():
+                self._resume([lane for lane in listener.lanes if lane.tier is None and lane.is_paused])
+        for lane in self._tier_lanes:
+            self._refill(lane)
+
+    def _refill(self, lane: Lane) -> None:
+        if lane.is_paused and lane.window.held_bytes + lane.reposts.held_bytes < self._window_bytes() / 2:
+            self._resume([lane])
+
+    def _pause(self, lanes: list[Lane]) -> None:
+        if lanes:
+            for lane in lanes:
+                lane.is_paused = True
+            self._outbox.append(Pause(tuple(lane.key for lane in lanes)))
+
+    def _resume(self, lanes: list[Lane]) -> None:
+        # From where the lane left off: what the client had prefetched was dropped by the pause.
+        offsets = {lane.key: lane.next_offset for lane in lanes if not lane.is_stopping}
+        for lane in lanes:
+            lane.is_paused = False
+        if offsets:
+            self._outbox.append(Resume(offsets))
+
+    def _sources_are_paused(self) -> bool:
+        sources = (lane for listener in self.listeners if not listener.is_hungry() for lane in listener.lanes)
+        return all(lane.is_paused for lane in sources if lane.tier is None)

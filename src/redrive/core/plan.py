@@ -1,0 +1,64 @@
+"""What is to be run, as values: the listeners of an app with every topic name resolved."""
+
+import msgspec
+
+from redrive.core.policy import GiveUp, RetryPolicy
+
+
+class Now(msgspec.Struct, frozen=True, gc=False):
+    """
+    One reading of both clocks, in milliseconds.
+
+    `wall_ms` (epoch, UTC) is what dues are compared with; it may step. `mono_ms` never goes back and measures
+    intervals: commits, back-off, the brake.
+    """
+
+    wall_ms: float
+    mono_ms: float
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """
+    A topic whose records wait: a retry tier, or with `delay_ms` 0 the replay topic.
+
+    `index` is its place on the ladder; -1 for the replay topic and for tiers of an older policy (orphaned), which are
+    drained but never written to.
+    """
+
+    topic: str
+    delay_ms: int
+    index: int = -1
+
+
+class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One listener, resolved: what the engine has to know of it."""
+
+    name: str
+    source: str
+    dlq: str
+    #: Where a replay for this group goes: the first tier, or a topic of its own where there is no ladder.
+    replay: str
+    policy: RetryPolicy
+    tiers: tuple[Tier, ...] = ()
+    #: Read and drained, never written: the replay topic and orphaned tiers.
+    drained: tuple[Tier, ...] = ()
+    give_up: GiveUp = "dead-letter"
+    concurrency: int = 1
+    brake: bool = True
+
+
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All listeners of one consumer group, and the bounds that hold for the whole process."""
+
+    group: str
+    listeners: tuple[ListenerPlan, ...]
+    #: Groups whose stamped records are ours too: after a rename.
+    accepts_groups: tuple[str, ...] = ()
+    window_bytes: int = 64 << 20
+    commit_interval_ms: int = 1000
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that the group subscribes to, sources first."""
+        tiers = (tier.topic for plan in self.listeners for tier in (*plan.tiers, *plan.drained))
+        return tuple(dict.fromkeys([*(plan.source for plan in self.listeners), *tiers]))

@@ -1,0 +1,96 @@
+"""What becomes of a record whose handler failed. One pure function: time and chance come in as arguments."""
+
+from enum import StrEnum
+
+import msgspec
+
+from redrive.core.commands import Failed
+from redrive.core.failure import Kind
+from redrive.core.plan import ListenerPlan
+from redrive.core.policy import RetryPolicy
+
+#: A wait longer than what any tier keeps its records for would be lost to retention.
+MAX_WAIT_MS = 7 * 24 * 3600 * 1000
+
+
+class Reason(StrEnum):
+    """Why a record became a dead letter."""
+
+    PERMANENT = "permanent"
+    EXHAUSTED = "exhausted"
+    EXPIRED = "expired"
+    POISON = "poison"
+    CRASHED = "crashed"
+    ASKED = "asked"
+    TOO_LARGE = "too-large"
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Produce to tier number `tier`; not to be run before `due_ms`."""
+
+    tier: int
+    due_ms: int
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """Produce to the dead-letter topic."""
+
+    reason: Reason
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """Finished without a successor: the handler asked for it, or the listener gives up by skipping (`reason`)."""
+
+    reason: str
+
+
+Action = Retry | DeadLetter | Drop
+
+
+def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
+    """
+    Choose the next step after run number `failed.attempt`.
+
+    `roll` in [0, 1) is the chance that jitter uses. An outage is not decided here: such a record doesn't move.
+    """
+    if failed.signal == "skip":
+        return Drop("asked")
+    action = _retry_or_dead_letter(failed, plan.policy, roll)
+    if isinstance(action, DeadLetter) and plan.give_up == "skip":
+        return Drop(action.reason)
+    return action
+
+
+def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> Retry | DeadLetter:
+    if failed.signal == "dead-letter":
+        return DeadLetter(Reason.ASKED)
+    if failed.failure.kind is Kind.POISON:
+        return DeadLetter(Reason.POISON)
+    if failed.failure.kind is Kind.PERMANENT:
+        return DeadLetter(Reason.PERMANENT)
+    if policy.is_last(failed.attempt):
+        return DeadLetter(Reason.EXHAUSTED)
+    tier, wait_ms = _next_wait(failed, policy, roll)
+    # Rounded up: a due that is a fraction too small would let the record start early.
+    due_ms = -int(-(failed.failed_ms + wait_ms) // 1)
+    first_failed_ms = failed.envelope.first_failed_ms if failed.envelope else None
+    age_ms = due_ms - (failed.failed_ms if first_failed_ms is None else first_failed_ms)
+    if wait_ms > MAX_WAIT_MS or (policy.max_age_ms is not None and age_ms > policy.max_age_ms):
+        return DeadLetter(Reason.EXPIRED)
+    return Retry(tier, due_ms)
+
+
+def _next_wait(failed: Failed, policy: RetryPolicy, roll: float) -> tuple[int, float]:
+    """The tier and the wait in milliseconds."""
+    asked_ms = failed.failure.retry_after_ms
+    if asked_ms is not None:
+        return tier_for(asked_ms, policy.delays_ms), asked_ms
+    tier = failed.attempt - 1 - policy.immediate_retries
+    tier = max(0, min(tier, len(policy.delays_ms) - 1))
+    return tier, policy.delays_ms[tier] * (1 + policy.jitter * roll)
+
+
+def tier_for(wait_ms: float, delays_ms: tuple[int, ...]) -> int:
+    """The longest tier whose delay fits into the wait, else the first: there the rest is waited for."""
+    fitting = [index for index, delay_ms in enumerate(delays_ms) if delay_ms <= wait_ms]
+    return fitting[-1] if fitting else 0

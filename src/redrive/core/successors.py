@@ -1,0 +1,255 @@
+"""
+Successors: the retry copy or dead letter that must be confirmed before the offset of a failed record may pass.
+
+The account of what is outstanding is kept here and nowhere else. A refused write is tried again with growing back-off
+for as long as it takes; meanwhile its record stays unfinished, and the other records of the partition go on.
+"""
+
+import heapq
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+from redrive.core.commands import Command, Failed, Produce, Refusal, Report
+from redrive.core.dialects import foreign_headers, read_envelope, replay_headers_only, shrink, with_envelope
+from redrive.core.envelope import Envelope
+from redrive.core.lane import Lane
+from redrive.core.plan import Now
+from redrive.core.record import RawRecord
+from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
+
+RESEND_FIRST_MS = 500.0
+RESEND_MOST_MS = 30_000.0
+#: Steps of `shrink`, after which only headers are sent.
+_SHRINK_STEPS = 8
+
+
+class Pending:
+    """One successor on its way. Passed to the producer as a token; what comes back for it is looked up nowhere."""
+
+    __slots__ = ("alone", "envelope", "headers_only", "is_dead_letter", "lane", "record", "step", "topic", "tries", "waits")
+
+    def __init__(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
+        self.lane = lane
+        self.record = record
+        self.envelope = envelope
+        self.topic = topic
+        self.is_dead_letter = topic == lane.listener.plan.dlq
+        self.alone = False
+        self.headers_only = False
+        self.step = 0
+        self.tries = 0
+        self.waits = False
+
+
+class Successors:
+    """Writes successors by putting `Produce` commands into `outbox`; `partitions`: how many each topic has."""
+
+    def __init__(self, group: str, outbox: list[Command], partitions: Mapping[str, int]) -> None:
+        self._group = group
+        self._outbox = outbox
+        self._partitions = partitions
+        self._waiting: list[tuple[float, int, Pending]] = []
+        self._sequence = 0
+
+    def route(self, lane: Lane, failed: Failed) -> bool:
+        """Decide on a failed record and send its successor. True when it became a dead letter."""
+        plan, counters = lane.listener.plan, lane.listener.counters
+        counters.failed_runs += 1
+        action = decide(failed, plan, _roll(failed) if plan.policy.jitter else 0.0)
+        if isinstance(action, Drop):
+            counters.dropped[action.reason] += 1
+            lane.offsets.close(failed.record.offset())
+            if action.reason != "asked":
+                self._outbox.append(Report("record-given-up", _failure_fields(lane, failed, action.reason)))
+            return False
+        envelope = self._envelope(lane, failed)
+        if isinstance(action, Retry):
+            tier = plan.tiers[action.tier].topic
+            counters.retried[tier] += 1
+            self._send(Pending(lane, failed.record, msgspec.structs.replace(envelope, due_ms=action.due_ms), tier))
+            return False
+        self._dead_letter(lane, failed, envelope, action)
+        return True
+
+    def repost(self, lane: Lane, record: RawRecord, now: Now) -> None:
+        """Post a record on that waits longer than its tier: the same attempt, the same due."""
+        envelope, _ = read_envelope(record.headers())
+        tiers = lane.listener.plan.tiers
+        rest_ms = (envelope.due_ms or 0) - now.wall_ms
+        topic = tiers[tier_for(rest_ms, lane.listener.plan.policy.delays_ms)].topic if tiers else lane.key.topic
+        self._send(Pending(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic))
+
+    def delivered(self, pending: Pending) -> None:
+        """All in-sync replicas have it: the offset of its record may pass."""
+        lane = pending.lane
+        self._account(pending, -1)
+        if lane.alive:
+            lane.offsets.close(pending.record.offset())
+
+    def refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
+        """The write failed: judge it when it was too large by itself, else try again later."""
+        lane = pending.lane
+        if not lane.alive:
+            self._account(pending, -1)
+            return
+        if refusal.kind == "too-large":
+            self._too_large(pending, now)
+            return
+        counters = lane.listener.counters
+        counters.write_failures["dead-letter" if pending.is_dead_letter else "retry"] += 1
+        wait_ms = min(RESEND_MOST_MS, RESEND_FIRST_MS * 2**pending.tries)
+        pending.tries += 1
+        pending.waits = True
+        lane.waiting += 1
+        self._sequence += 1
+        heapq.heappush(self._waiting, (now.mono_ms + wait_ms, self._sequence, pending))
+        fields = {"listener": lane.listener.plan.name, "topic": pending.topic, "error": refusal.detail, "wait_ms": int(wait_ms)}
+        self._outbox.append(Report("write-refused", {**fields, **_position(lane, pending.record)}))
+
+    def tick(self, now: Now) -> None:
+        """Send again what has waited long enough."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now.mono_ms:
+            pending = heapq.heappop(waiting)[2]
+            pending.waits = False
+            pending.lane.waiting -= 1
+            if pending.lane.alive:
+                self._produce(pending)
+            else:
+                self._account(pending, -1)
+
+    def _dead_letter(self, lane: Lane, failed: Failed, envelope: Envelope, action: DeadLetter) -> None:
+        plan = lane.listener.plan
+        lane.listener.counters.dead[action.reason] += 1
+        envelope = msgspec.structs.replace(
+            envelope,
+            reason=action.reason,
+            failure_stack=failed.failure.stack,
+            fingerprint=failed.failure.fingerprint,
+            listener=plan.name,
+            replay_topic=plan.replay,
+        )
+        self._outbox.append(Report("dead-letter", _failure_fields(lane, failed, action.reason)))
+        self._send(Pending(lane, failed.record, envelope, plan.dlq))
+
+    def _too_large(self, pending: Pending, now: Now) -> None:
+        """One oversize record fails its whole batch, so it is judged only after it was sent alone."""
+        if not pending.alone:
+            pending.alone = True
+            self._produce(pending)
+            return
+        while pending.step < _SHRINK_STEPS:
+            smaller = shrink(pending.envelope, pending.step)
+            pending.step += 1
+            if smaller is not None and smaller != pending.envelope:
+                pending.envelope = smaller
+                self._produce(pending)
+                return
+        if not pending.is_dead_letter:
+            self._too_large_for_tier(pending)
+        elif not pending.headers_only:
+            pending.headers_only = True
+            fields = {"listener": pending.lane.listener.plan.name, "topic": pending.topic}
+            self._outbox.append(Report("dead-letter-cut", {**fields, **_position(pending.lane, pending.record)}))
+            self._produce(pending)
+        else:
+            self.refused(pending, Refusal("unavailable", "refused as too large even without its value"), now)
+
+    def _too_large_for_tier(self, pending: Pending) -> None:
+        plan = pending.lane.listener.plan
+        pending.lane.listener.counters.dead[Reason.TOO_LARGE] += 1
+        pending.topic, pending.is_dead_letter, pending.step = plan.dlq, True, 0
+        pending.envelope = msgspec.structs.replace(
+            pending.envelope, reason=Reason.TOO_LARGE, due_ms=None, listener=plan.name, replay_topic=plan.replay
+        )
+        self._produce(pending)
+
+    def _send(self, pending: Pending) -> None:
+        self._account(pending, 1)
+        self._produce(pending)
+
+    def _account(self, pending: Pending, sign: int) -> None:
+        pending.lane.pending += sign
+        pending.lane.pending_bytes += sign * len(pending.record)
+
+    def _produce(self, pending: Pending) -> None:
+        record, key = pending.record, pending.lane.key
+        # Same number as the source where the counts agree; else the client hashes the key as Java's producers do.
+        aligned = self._partitions.get(pending.topic) == self._partitions.get(key.topic)
+        self._outbox.append(
+            Produce(
+                pending,
+                pending.topic,
+                key.partition if aligned else -1,
+                record.key(),
+                None if pending.headers_only else record.value(),
+                with_envelope(_carried_headers(pending), pending.envelope),
+                pending.alone,
+            )
+        )
+
+    def _envelope(self, lane: Lane, failed: Failed) -> Envelope:
+        """What all successors of this failure say."""
+        before = failed.envelope or source_envelope(failed.record)
+        failed_ms = int(failed.failed_ms)
+        return msgspec.structs.replace(
+            before,
+            group=self._group,
+            attempt=failed.attempt,
+            due_ms=None,
+            hops=0,
+            first_failed_ms=failed_ms if before.first_failed_ms is None else before.first_failed_ms,
+            last_failed_ms=failed_ms,
+            failure_kind=failed.failure.kind,
+            failure_type=failed.failure.type,
+            failure_message=failed.failure.message,
+        )
+
+
+def source_envelope(record: RawRecord) -> Envelope:
+    """The envelope of a record of a source topic before its first failure."""
+    replayed = Envelope()
+    for name, _ in record.headers() or ():
+        if name == "redrive-replay-id":
+            replayed = replay_headers_only(read_envelope(record.headers())[0])
+            break
+    topic, partition, offset = record.topic(), record.partition(), record.offset()
+    return Envelope(
+        event_id=replayed.event_id or f"{topic}/{partition}/{offset}",
+        replay_id=replayed.replay_id,
+        replays=replayed.replays,
+        source_topic=topic,
+        source_partition=partition,
+        source_offset=offset,
+        source_timestamp_ms=record.timestamp()[1],
+    )
+
+
+def _carried_headers(pending: Pending) -> list[tuple[str, bytes | None]]:
+    headers = pending.record.headers() or []
+    # A letter that doesn't fit even without its value gives up the producer's headers too: the source position stays.
+    return [] if pending.headers_only else foreign_headers(headers)
+
+
+def _roll(failed: Failed) -> float:
+    """Chance without dice: spread evenly over records and attempts, and the same when the same failure is judged again."""
+    record = failed.record
+    text = f"{record.topic()}/{record.partition()}/{record.offset()}/{failed.attempt}"
+    return zlib.crc32(text.encode()) / 2**32
+
+
+def _position(lane: Lane, record: RawRecord) -> dict[str, object]:
+    return {"source": lane.key.topic, "partition": lane.key.partition, "offset": record.offset()}
+
+
+def _failure_fields(lane: Lane, failed: Failed, reason: str) -> dict[str, object]:
+    return {
+        "listener": lane.listener.plan.name,
+        "reason": str(reason),
+        "attempt": failed.attempt,
+        "type": failed.failure.type,
+        "dlq": lane.listener.plan.dlq,
+        **_position(lane, failed.record),
+    }

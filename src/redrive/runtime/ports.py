@@ -1,0 +1,215 @@
+"""
+What the runtime needs of the outside, with the obligations of whoever provides it.
+
+Two provide it: `adapters/` on a real cluster, `sim/` in memory. Both pass the same tests (`tests/contract`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
+from redrive.core.record import RawRecord, TopicPartition
+
+Fetched = list[tuple[TopicPartition, list[RawRecord]]]
+"""Records by partition, ascending within each; a partition may come more than once."""
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a group has committed for a partition; `offset` None: nothing."""
+
+    offset: int | None
+    metadata: str = ""
+
+
+class SourceProblem(msgspec.Struct, frozen=True):
+    """
+    Something that the consumer tells while it is polled.
+
+    `out-of-range`: the wanted offset no longer exists. `unknown-topic`: a subscribed topic is missing. `auth`: the
+    cluster refuses us. `unreachable`: no broker answers (told again and again). `fatal`: this consumer is of no use
+    any more.
+    """
+
+    kind: Literal["out-of-range", "unknown-topic", "auth", "unreachable", "fatal", "other"]
+    detail: str
+    key: TopicPartition | None = None
+
+
+class GroupEvents(Protocol):
+    """Told by a source from within `poll` and `close`, on the calling thread. They never raise."""
+
+    def on_assigned(self, keys: Sequence[TopicPartition]) -> None:
+        """These partitions are ours from now on. Every one of them is started by `start_at` or `keep_waiting`."""
+        ...
+
+    def on_revoked(self, keys: Sequence[TopicPartition]) -> None:
+        """These partitions go to somebody else when this returns; until then commits for them are still accepted."""
+        ...
+
+    def on_lost(self, keys: Sequence[TopicPartition]) -> None:
+        """These partitions are no longer ours, perhaps for long. Nothing may be committed for them."""
+        ...
+
+
+class Source(Protocol):
+    """
+    A member of a consumer group. Every method is called by one thread only, the pump.
+
+    Nothing it does may skip a record by itself: partitions start where `start_at` says, and errors come as problems.
+    """
+
+    def join(self, topics: Sequence[str], events: GroupEvents) -> None:
+        """Subscribe. Returns at once; assignments come from `poll`."""
+        ...
+
+    def poll(self, timeout_s: float, most: int) -> Fetched:
+        """
+        Up to `most` records; waits at most so long for the first and not at all for more. Runs `GroupEvents`.
+        """
+        ...
+
+    def problems(self) -> list[SourceProblem]:
+        """What went wrong since the last call. Never raises."""
+        ...
+
+    def committed(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """
+        What the group has committed. Partitions for which the broker gave no answer in time are left out: they have
+        to be asked again. May be called in `on_assigned`.
+        """
+        ...
+
+    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Begin to fetch assigned partitions at these offsets, None: at their beginning. Lifts any pause."""
+        ...
+
+    def keep_waiting(self, keys: Sequence[TopicPartition]) -> None:
+        """Accept assigned partitions without fetching them, until `start_at`."""
+        ...
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        """Stop fetching. Prefetched records of these partitions are dropped and not delivered later."""
+        ...
+
+    def resume(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Fetch again, from these offsets on, without delay."""
+        ...
+
+    def commit(self, commit: Commit) -> None:
+        """Send a commit without waiting. Its answer comes from `commit_answers`, or never."""
+        ...
+
+    def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
+        """Snapshot numbers answered since the last call, with the refused partitions and why."""
+        ...
+
+    def commit_now(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        """Commit and wait for the answer, a few seconds at most. True when all of it was confirmed. Never raises."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group: `on_revoked` runs first. Calling it twice is harmless."""
+        ...
+
+
+class Sink(Protocol):
+    """
+    Confirmed writes: all in-sync replicas have a record before it counts. Called by the pump only.
+
+    Its memory of what is outstanding is not trusted: after a fatal error everything that has no answer yet is
+    answered as refused, though some of it may have been written.
+    """
+
+    def produce(self, produce: Produce) -> None:
+        """Send a record. Never raises; every call is answered exactly once."""
+        ...
+
+    def answers(self) -> list[tuple[Any, Refusal | None]]:
+        """Tokens answered since the last call, None for confirmed ones. Does not wait."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for what is on its way, then end. What is left unanswered is not confirmed."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs handlers, in threads, on an event loop, or in the simulator. Called by the pump only."""
+
+    def submit(self, run: Run) -> None:
+        """Queue a run in its slot; runs of one slot go one after another. Does not wait."""
+        ...
+
+    def results(self, timeout_s: float) -> list[RunResult]:
+        """Results since the last call; waits at most so long for the first."""
+        ...
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait at most so long for the handlers to end. False when some are still running: they are left behind."""
+        ...
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic as the cluster shows it. `configs` None and `replication` 0: the cluster doesn't tell."""
+
+    name: str
+    partitions: int
+    replication: int = 0
+    topic_id: str = ""
+    configs: Mapping[str, str] | None = None
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to be created, with its configuration."""
+
+    name: str
+    partitions: int
+    replication: int
+    configs: Mapping[str, str]
+
+
+class Cluster(Protocol):
+    """Questions to the cluster and changes of topics. Raises PortError; may wait some seconds. Any thread."""
+
+    def cluster_id(self) -> str:
+        """Empty when the cluster doesn't tell."""
+        ...
+
+    def describe(self, topics: Sequence[str] | None = None, *, configs: bool = False) -> Mapping[str, TopicInfo]:
+        """The topics that exist among those asked for, or all. Asking never creates one."""
+        ...
+
+    def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str]:
+        """Create topics; existing ones are left alone. The answer maps topics that failed to why."""
+        ...
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions, up to this many in all."""
+        ...
+
+    def offsets(self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]) -> Mapping[TopicPartition, int]:
+        """First or end offset of partitions; partitions that don't exist are left out."""
+        ...
+
+    def committed(self, group: str, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """What another group has committed."""
+        ...
+
+
+class Log(Protocol):
+    """Reading partitions without a group, and writing with confirmation: what dead-letter operations need."""
+
+    def scan(self, key: TopicPartition, start: int, end: int) -> Iterator[RawRecord]:
+        """
+        The records in [start, end), ascending. Ends at `end` also where the last offsets hold no record (transaction
+        markers, compaction). Raises PortError when the broker is away for long.
+        """
+        ...
+
+    def write(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int = -1
+    ) -> tuple[int, int]:
+        """Write one record and wait until all in-sync replicas have it: partition and offset. Raises PortError."""
+        ...
