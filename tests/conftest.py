@@ -8,8 +8,15 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import NewTopic
+from hypothesis import HealthCheck, settings
 
 from tests.broker import Broker, BrokerError, admin, fetch
+
+# A busy machine makes an example slow, not wrong; the blob repeats one that failed.
+settings.register_profile(
+    "redrive", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("redrive")
 
 _BROKER_FIXTURES = {"kafka", "own_kafka"}
 
