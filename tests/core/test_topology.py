@@ -43,18 +43,36 @@ class TestStyles:
         [
             (
                 "dotted",
-                ["orders.retry.5s", "orders.retry.1m30s", "orders.dlq", "orders.dlq.state", "orders.replay"]
-                + ["orders.parked"],
+                [
+                    "orders.retry.5s",
+                    "orders.retry.1m30s",
+                    "orders.dlq",
+                    "orders.dlq.state",
+                    "orders.replay",
+                    "orders.parked",
+                ],
             ),
             (
                 "dashed",
-                ["orders-retry-5s", "orders-retry-1m30s", "orders-dlt", "orders-dlt-state", "orders-replay"]
-                + ["orders-parked"],
+                [
+                    "orders-retry-5s",
+                    "orders-retry-1m30s",
+                    "orders-dlt",
+                    "orders-dlt-state",
+                    "orders-replay",
+                    "orders-parked",
+                ],
             ),
             (
                 "spring",
-                ["orders-retry-5000", "orders-retry-90000", "orders-dlt", "orders-dlt-state", "orders-replay"]
-                + ["orders-parked"],
+                [
+                    "orders-retry-5000",
+                    "orders-retry-90000",
+                    "orders-dlt",
+                    "orders-dlt-state",
+                    "orders-replay",
+                    "orders-parked",
+                ],
             ),
         ],
     )
@@ -263,8 +281,10 @@ class TestNameProblems:
     def test_too_long(self):
         source = "o" * 240
         assert self.problems(_listener(source, 5_000)) == [
-            f"topic '{source}.dlq.state' (state of listener 'charge'): 250 characters, Kafka takes 249; "
-            "give shorter templates"
+            (
+                f"topic '{source}.dlq.state' (state of listener 'charge'): 250 characters, Kafka takes 249; "
+                "give shorter templates"
+            )
         ]
 
     @pytest.mark.parametrize("source", ["", ".", ".."])
@@ -286,15 +306,19 @@ class TestNameProblems:
     def test_two_listeners_topics_of_one_name(self):
         found = self.problems(_listener("orders", 5_000), _listener("orders.retry.5s", name="again"))
         assert found == [
-            "topic 'orders.retry.5s' would be tier of listener 'charge' and source of listener 'again': "
-            "rename a source, or give templates that keep them apart"
+            (
+                "topic 'orders.retry.5s' would be tier of listener 'charge' and source of listener 'again': "
+                "rename a source, or give templates that keep them apart"
+            )
         ]
 
     def test_a_source_named_like_a_tier_of_another_source(self):
         found = self.problems(_listener("orders", 5_000), _listener("orders.retry.7s", name="again"))
         assert found == [
-            "listener 'again' reads 'orders.retry.7s', which is named like the tier of 'orders' (listener 'charge'): "
-            "its records would be taken for that listener's; rename the topic, or give templates that keep them apart"
+            (
+                "listener 'again' reads 'orders.retry.7s', which is named like the tier of 'orders' (listener 'charge'): "
+                "its records would be taken for that listener's; rename the topic, or give templates that keep them apart"
+            )
         ]
 
     def test_a_source_named_like_a_tier_of_a_topic_that_nobody_here_reads_is_fine(self):

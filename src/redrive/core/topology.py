@@ -393,7 +393,7 @@ def _illegal(name: str, group: str) -> Iterator[str]:
 
 def _metric_collisions(users: defaultdict[str, list[str]], existing: Collection[str]) -> Iterator[str]:
     alike: defaultdict[str, set[str]] = defaultdict(set)
-    for name in {*users, *existing}:
+    for name in (*users, *existing):
         alike[name.replace(".", "_")].add(name)
     for names in alike.values():
         ours = sorted(names & users.keys())
