@@ -1,0 +1,70 @@
+"""What goes wrong in a simulated cluster, when it is told to."""
+
+import zlib
+from collections import Counter
+
+from redrive.core.commands import Refusal
+from redrive.core.record import TopicPartition
+
+
+class Chance:
+    """
+    Deterministic dice: the same seed gives the same rolls. Without a seed every roll is 0, which always means the
+    plain order of things.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self._seed = seed
+        self._rolls = 0
+
+    def below(self, bound: int) -> int:
+        """A whole number in [0, bound)."""
+        if self._seed is None or bound <= 1:
+            return 0
+        self._rolls += 1
+        return zlib.crc32(b"%d/%d" % (self._seed, self._rolls)) % bound
+
+
+class Faults:
+    """Switches, all off at first. Counted ones are used up; the others hold until they are set back."""
+
+    def __init__(self) -> None:
+        #: Writes are stored, but their answers are kept back while this is set.
+        self.acks_are_held = False
+        #: Commits stay on their way while this is set: neither stored nor answered.
+        self.commits_are_held = False
+        #: `committed()` gets no answer for these partitions, as while another member's transaction is open.
+        self.uncertain: set[TopicPartition] = set()
+        self._refusals: dict[str, list[Refusal]] = {}
+        self._lost_acks: Counter[str] = Counter()
+        self._refused_commits: list[str] = []
+
+    def refuse_writes(
+        self, topic: str, count: int, detail: str = "not authorised", *, too_large: bool = False
+    ) -> None:
+        """Refuse the next `count` writes to a topic."""
+        refusal = Refusal("too-large" if too_large else "unavailable", detail)
+        self._refusals.setdefault(topic, []).extend([refusal] * count)
+
+    def lose_acks(self, topic: str, count: int) -> None:
+        """Store the next `count` writes to a topic, and answer that they timed out."""
+        self._lost_acks[topic] += count
+
+    def refuse_commits(self, count: int, why: str = "coordinator not available") -> None:
+        """Refuse all partitions of the next `count` commits."""
+        self._refused_commits.extend([why] * count)
+
+    def next_refusal(self, topic: str) -> Refusal | None:
+        """Uses up one refusal of a write."""
+        waiting = self._refusals.get(topic)
+        return waiting.pop(0) if waiting else None
+
+    def next_ack_is_lost(self, topic: str) -> bool:
+        """Uses up one lost acknowledgement."""
+        is_lost = self._lost_acks[topic] > 0
+        self._lost_acks[topic] -= is_lost
+        return is_lost
+
+    def next_commit_refusal(self) -> str | None:
+        """Uses up one refusal of a commit."""
+        return self._refused_commits.pop(0) if self._refused_commits else None
