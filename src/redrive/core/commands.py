@@ -46,7 +46,7 @@ class Gate:
 class Run:
     """
     Records of one lane, to be handled one after another. Owned by the engine; the worker that has it writes only
-    `feed`, `iterator`, `failures`, `starts_ms` and `outage`.
+    `feed`, `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable` and `outage`.
 
     The worker walks `iterator` over `feed`, its own copy. That makes two things free for records that succeed: how
     far it came can be read from outside (`taken`), and it is stopped by emptying `feed`.
@@ -69,6 +69,7 @@ class Run:
         "slot",
         "started_mono_ms",
         "starts_seen",
+        "unreadable",
         "starts_ms",
         "wakes_ms",
     )
@@ -90,6 +91,8 @@ class Run:
         self.started_mono_ms: float | None = None
         self.failures_seen = 0
         self.starts_seen = 0
+        #: Headers of ours that could not be read.
+        self.unreadable = 0
         self.failed_offsets: set[int] = set()
         self.settled = 0
 

@@ -39,6 +39,7 @@ class ListenerCounters:
         "failed_runs",
         "handled",
         "lateness",
+        "lost",
         "outages",
         "passed_by",
         "restored",
@@ -65,6 +66,8 @@ class ListenerCounters:
         #: Writes of successors that were refused, by "retry" and "dead-letter".
         self.write_failures = {"retry": 0, "dead-letter": 0}
         self.outages = 0
+        #: Records that retention deleted before this group read them.
+        self.lost = 0
         self.duration = Histogram(DURATION_BOUNDS_S)
         #: Start of an attempt after its due, by tier topic.
         self.lateness = {tier: Histogram(LATENESS_BOUNDS_S) for tier in tiers}

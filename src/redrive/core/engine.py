@@ -116,6 +116,7 @@ class Engine:
         listener.slots[run.slot] -= 1
         listener.budget_out -= run.budget
         lane.runs -= 1
+        listener.counters.envelope_errors += run.unreadable
         if result.done:
             listener.counters.duration.add(result.seconds / result.done, result.done)
             listener.measured(result.seconds, result.done)

@@ -1,0 +1,169 @@
+"""Questions to an Apache Kafka cluster and changes of its topics (`runtime/ports.py`, Cluster)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition as ClientPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic as ClientTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from redrive.adapters.fork import guard
+from redrive.core.record import TopicPartition
+from redrive.errors import PortError
+from redrive.runtime.ports import Committed, NewTopic, TopicInfo
+
+_OFFSET_TRIES = 20
+_TRY_AGAIN = frozenset([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
+
+
+class KafkaCluster:
+    """An admin client. `timeout_s` bounds each question: mock clusters never answer some of them."""
+
+    def __init__(self, conf: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+        self.client: Any = AdminClient(dict(conf))
+        guard(self)
+
+    def cluster_id(self) -> str:
+        return self._metadata().cluster_id or ""
+
+    def describe(self, topics: Sequence[str] | None = None, *, configs: bool = False) -> Mapping[str, TopicInfo]:
+        # The whole list: asking for a name makes a mock cluster, or a broker with auto-creation, create it.
+        known = {
+            name: topic
+            for name, topic in self._metadata().topics.items()
+            if topic.error is None and (topics is None or name in topics)
+        }
+        ids = self._topic_ids(list(known))
+        settings = self._configs(list(known)) if configs else {}
+        return {
+            name: TopicInfo(
+                name,
+                len(topic.partitions),
+                len(topic.partitions[0].replicas) if 0 in topic.partitions else 0,
+                ids.get(name, ""),
+                settings.get(name),
+            )
+            for name, topic in known.items()
+        }
+
+    def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str]:
+        wanted = [
+            ClientTopic(
+                one.name, num_partitions=one.partitions, replication_factor=one.replication, config=dict(one.configs)
+            )
+            for one in topics
+        ]
+        failed: dict[str, str] = {}
+        for name, future in self.client.create_topics(wanted, operation_timeout=self._timeout_s).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    failed[name] = error.args[0].str()
+        return failed
+
+    def grow(self, topic: str, partitions: int) -> None:
+        futures = self.client.create_partitions([NewPartitions(topic, partitions)])
+        self._result(futures[topic])
+
+    def offsets(self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]) -> Mapping[TopicPartition, int]:
+        if not keys:
+            return {}
+        spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
+        request = {ClientPartition(*key): spec for key in keys}
+        found: dict[TopicPartition, int] = {}
+        for _ in range(_OFFSET_TRIES):
+            futures = self.client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+            )
+            again = {}
+            for at, future in futures.items():
+                try:
+                    found[TopicPartition(at.topic, at.partition)] = future.result().offset
+                except KafkaException as error:
+                    # A topic made a moment ago has no leader yet.
+                    if error.args[0].code() in _TRY_AGAIN:
+                        again[at] = spec
+                    elif error.args[0].code() not in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                        raise _port_error(error) from error
+            if not again:
+                break
+            request = again
+        return found
+
+    def committed(self, group: str, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        asked = ConsumerGroupTopicPartitions(group, [ClientPartition(*key) for key in keys])
+        futures = self.client.list_consumer_group_offsets([asked], request_timeout=self._timeout_s)
+        answer = self._result(futures[group])
+        return {
+            TopicPartition(at.topic, at.partition): Committed(at.offset if at.offset >= 0 else None, at.metadata or "")
+            for at in answer.topic_partitions
+            if at.error is None
+        }
+
+    def protocols(self) -> str:
+        """The group protocols that the brokers offer, as their setting says: `classic,consumer`; empty when not told."""
+        try:
+            broker = str(next(iter(self._metadata().brokers)))
+            found = self._describe_configs([ConfigResource(ResourceType.BROKER, broker)])
+        except PortError:
+            return ""
+        return next((entries.get("group.coordinator.rebalance.protocols", "") for entries in found.values()), "")
+
+    def _metadata(self) -> Any:
+        try:
+            return self.client.list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            raise _port_error(error) from error
+
+    def _topic_ids(self, topics: list[str]) -> Mapping[str, str]:
+        if not topics:
+            return {}
+        futures = self.client.describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)
+        ids = {}
+        for name, future in futures.items():
+            try:
+                ids[name] = str(future.result().topic_id)
+            except KafkaException:
+                continue  # mock clusters and old brokers don't tell; the topic's name stands in for it
+        return ids
+
+    def _configs(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
+        try:
+            return self._describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in topics])
+        except PortError:
+            return {}
+
+    def _describe_configs(self, resources: list[ConfigResource]) -> Mapping[str, Mapping[str, str]]:
+        if not resources:
+            return {}
+        found = {}
+        for resource, future in self.client.describe_configs(resources, request_timeout=self._timeout_s).items():
+            entries = self._result(future)
+            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        return found
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise _port_error(error) from error
+
+
+def _port_error(error: KafkaException) -> PortError:
+    cause = error.args[0]
+    return PortError(f"{cause.name()}: {cause.str()}", retriable=cause.retriable() or cause.code() == KafkaError._TRANSPORT)

@@ -1,0 +1,117 @@
+"""Confirmed writes to Apache Kafka, as the pump needs them (`runtime/ports.py`, Sink)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from redrive.adapters.fork import guard
+from redrive.core.commands import Produce, Refusal
+
+_TOO_LARGE = frozenset([KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
+_QUEUE_FULL_WAITS = 50
+_QUEUE_FULL_WAIT_S = 0.02
+
+
+class KafkaSink:
+    """
+    The producer of successors, and a second one whose batches hold a single record, for those that must go alone.
+
+    On a fatal error the client runs delivery callbacks with an exception pending: reports get lost, and what it
+    raises isn't always an Exception (librdkafka 2.16, tried). So the account of what is outstanding is kept here, and
+    whatever escapes `poll` means: nothing outstanding is confirmed, build a new producer.
+    """
+
+    def __init__(self, conf: Mapping[str, Any]) -> None:
+        self._conf = dict(conf)
+        self._answers: list[tuple[Any, Refusal | None]] = []
+        self._out: dict[int, Any] = {}
+        self._number = 0
+        self.client: Any = Producer(self._conf)
+        self._single: _Single | None = None
+        guard(self)
+
+    def produce(self, produce: Produce) -> None:
+        self._number += 1
+        number = self._number
+        self._out[number] = produce.token
+        client = self._alone() if produce.alone else self.client
+        more: dict[str, int] = {} if produce.partition < 0 else {"partition": produce.partition}
+        for _ in range(_QUEUE_FULL_WAITS):
+            try:
+                client.produce(
+                    produce.topic,
+                    produce.value,
+                    produce.key,
+                    headers=produce.headers,
+                    on_delivery=partial(self._on_delivery, number),
+                    **more,
+                )
+            except BufferError:
+                self._poll(client, _QUEUE_FULL_WAIT_S)
+                if number not in self._out:
+                    return  # the producer broke meanwhile: this one is answered too
+            except KafkaException as error:
+                self._answer(number, _refusal(error.args[0]))
+                return
+            else:
+                return
+        self._answer(number, Refusal("unavailable", "the client's send queue is full"))
+
+    def answers(self) -> list[tuple[Any, Refusal | None]]:
+        if self._out:
+            self._poll(self.client, 0)
+            if self._single is not None:
+                self._poll(self._single.client, 0)
+        taken, self._answers = self._answers, []
+        return taken
+
+    def close(self, timeout_s: float) -> None:
+        for client in (self.client, self._single and self._single.client):
+            if client is not None:
+                self._guarded(client.flush, timeout_s)
+
+    def _poll(self, client: Any, timeout_s: float) -> None:
+        if not self._guarded(client.poll, timeout_s):
+            self._rebuild()
+
+    def _guarded(self, call: Any, timeout_s: float) -> bool:
+        try:
+            call(timeout_s)
+        except:  # noqa: E722  the client may raise what derives from `object` only: nothing else catches it
+            return False
+        return True
+
+    def _rebuild(self) -> None:
+        lost, self._out = self._out, {}
+        self._answers.extend((token, Refusal("unavailable", "the producer failed and was rebuilt")) for token in lost.values())
+        self.client = Producer(self._conf)
+        self._single = None
+
+    def _alone(self) -> Any:
+        if self._single is None:
+            self._single = _Single({**self._conf, "batch.num.messages": 1, "linger.ms": 0})
+        return self._single.client
+
+    def _on_delivery(self, number: int, error: KafkaError | None, _: Message) -> None:
+        self._answer(number, None if error is None else _refusal(error))
+
+    def _answer(self, number: int, refusal: Refusal | None) -> None:
+        # A report of a producer that was given up finds nothing here: its records were answered as refused.
+        token = self._out.pop(number, None)
+        if token is not None:
+            self._answers.append((token, refusal))
+
+
+class _Single:
+    """A producer handle of its own, so that the fork guard finds it."""
+
+    def __init__(self, conf: Mapping[str, Any]) -> None:
+        self.client: Any = Producer(dict(conf))
+        guard(self)
+
+
+def _refusal(error: KafkaError) -> Refusal:
+    kind = "too-large" if error.code() in _TOO_LARGE else "unavailable"
+    return Refusal(kind, f"{error.name()}: {error.str()}")

@@ -1,0 +1,260 @@
+"""A member of a consumer group on Apache Kafka, as the pump needs it (`runtime/ports.py`, Source)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition as ClientPartition,
+)
+
+from redrive.adapters.fork import guard
+from redrive.core.commands import Commit
+from redrive.core.record import RawRecord, TopicPartition
+from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
+
+_ASK_TIMEOUT_S = 5.0
+#: With no broker the client tells so twenty times a second; nobody reads more than these between two polls.
+_MOST_PROBLEMS = 50
+_topic_of, _partition_of, _error_of = Message.topic, Message.partition, Message.error
+_AUTH = frozenset(
+    [
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._SSL,
+    ]
+)
+_UNREACHABLE = frozenset([KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE])
+
+
+class KafkaSource:
+    """
+    One consumer of the client, owned by one thread. `conf` comes from `kafka_settings.consumer_conf`.
+
+    Both group protocols: under the classic one with an eager assignor an assignment is whole, under KIP-848 it comes
+    in parts; the events say the same either way.
+    """
+
+    def __init__(self, conf: Mapping[str, Any]) -> None:
+        self._incremental = conf.get("group.protocol") == "consumer"
+        self._answers: list[tuple[int, dict[TopicPartition, str]]] = []
+        self._problems: list[SourceProblem] = []
+        self._events: GroupEvents | None = None
+        self._broken: BaseException | None = None
+        self._starting: dict[TopicPartition, int | None] | None = None
+        self._waiting: set[TopicPartition] = set()
+        self._snapshot = 0
+        self._is_down = False
+        self._is_closed = False
+        self.client = Consumer({**conf, "on_commit": self._on_commit, "error_cb": self._on_error})
+        guard(self)
+
+    def join(self, topics: Sequence[str], events: GroupEvents) -> None:
+        self._events = events
+        self.client.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def poll(self, timeout_s: float, most: int) -> Fetched:
+        # `consume(n, t)` waits for n records or t: a poll for the first one and what is there besides does not.
+        try:
+            first = self.client.poll(timeout_s)
+            batch = [] if first is None else [first, *(self.client.consume(most - 1, 0) if most > 1 else ())]
+        except KafkaException as error:
+            self._tell(error.args[0])
+            batch = []
+        if self._broken is not None:
+            raise self._broken
+        return self._by_partition(batch) if batch else []
+
+    def problems(self) -> list[SourceProblem]:
+        told, self._problems = self._problems, []
+        return told
+
+    def committed(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        try:
+            answers = self.client.committed([ClientPartition(*key) for key in keys], timeout=_ASK_TIMEOUT_S)
+        except KafkaException:
+            return {}
+        return {
+            TopicPartition(at.topic, at.partition): Committed(at.offset if at.offset >= 0 else None, at.metadata or "")
+            for at in answers
+            if at.error is None
+        }
+
+    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        if self._starting is not None:
+            self._starting.update(offsets)
+            return
+        self.client.resume([ClientPartition(*key) for key in offsets])
+        for key, offset in offsets.items():
+            self._waiting.discard(key)
+            self.client.seek(ClientPartition(*key, OFFSET_BEGINNING if offset is None else offset))
+
+    def keep_waiting(self, keys: Sequence[TopicPartition]) -> None:
+        self._waiting.update(keys)
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        self.client.pause([ClientPartition(*key) for key in keys])
+
+    def resume(self, offsets: Mapping[TopicPartition, int]) -> None:
+        # In this order: a resume alone wakes the fetcher up to a second later, a seek before it does not help.
+        self.client.resume([ClientPartition(*key) for key in offsets])
+        for key, offset in offsets.items():
+            self.client.seek(ClientPartition(*key, offset))
+
+    def commit(self, commit: Commit) -> None:
+        self._snapshot = commit.snapshot
+        try:
+            self.client.commit(offsets=_told(commit.offsets), asynchronous=True)
+        except KafkaException as error:
+            text = str(error.args[0])
+            self._answers.append((commit.snapshot, dict.fromkeys(commit.offsets, text)))
+
+    def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def commit_now(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        # A synchronous commit has no timeout of its own: without a broker it blocks for 10 to 22 s (tried).
+        if self._is_down:
+            return False
+        try:
+            answers = self.client.commit(offsets=_told(offsets), asynchronous=False)
+        except KafkaException:
+            return False
+        return all(at.error is None for at in answers or ())
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.client.close()
+
+    # -- callbacks: an exception in one of them would lose the records just fetched, so none leaves them ----------
+
+    def _on_assign(self, _: Consumer, partitions: list[ClientPartition]) -> None:
+        if self._events is None or self._is_closed:
+            return
+        keys = _keys(partitions)
+        self._starting = {}
+        self._waiting.difference_update(keys)
+        try:
+            self._events.on_assigned(keys)
+            self._assign(keys, self._starting)
+        except BaseException as error:
+            self._broken = error
+        finally:
+            self._starting = None
+
+    def _assign(self, keys: list[TopicPartition], starts: dict[TopicPartition, int | None]) -> None:
+        begin = [
+            ClientPartition(*key, OFFSET_BEGINNING if (offset := starts[key]) is None else offset)
+            for key in keys
+            if key in starts
+        ]
+        # Without a start yet: paused from the outset, so the end that is named here is never read from.
+        wait = [ClientPartition(*key, OFFSET_END) for key in keys if key not in starts]
+        if self._incremental:
+            if keys:
+                self.client.incremental_assign(begin + wait)
+        else:
+            self.client.assign(begin + wait)
+        # The paused flag survives a revoke and comes back with the partition.
+        self.client.resume(begin)
+        self.client.pause(wait)
+
+    def _on_revoke(self, _: Consumer, partitions: list[ClientPartition]) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.on_revoked(_keys(partitions))
+        except BaseException as error:
+            self._broken = error
+
+    def _on_lost(self, _: Consumer, partitions: list[ClientPartition]) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.on_lost(_keys(partitions))
+        except BaseException as error:
+            self._broken = error
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
+        refused = {
+            TopicPartition(at.topic, at.partition): str(at.error or error)
+            for at in partitions
+            if error is not None or at.error is not None
+        }
+        self._answers.append((self._snapshot, refused))
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._is_down = True
+        self._tell(error)
+
+    # -- what was fetched ----------------------------------------------------------------------------------------
+
+    def _by_partition(self, batch: list[Message]) -> Fetched:
+        count = len(batch)
+        self._is_down = False
+        if list(map(_error_of, batch)).count(None) != count:
+            for message in batch:
+                if (error := message.error()) is not None:
+                    self._tell(error, message)
+            batch = [message for message in batch if message.error() is None]
+            count = len(batch)
+            if not count:
+                return []
+        numbers, topics = list(map(_partition_of, batch)), list(map(_topic_of, batch))
+        records = cast("list[RawRecord]", batch)
+        if numbers.count(numbers[0]) == count and topics.count(topics[0]) == count:
+            return [(TopicPartition(cast("str", topics[0]), cast("int", numbers[0])), records)]
+        runs: Fetched = []
+        first = 0
+        while first < count:
+            topic, number, end = topics[first], numbers[first], first + 1
+            while end < count and numbers[end] == number and topics[end] == topic:
+                end += 1
+            runs.append((TopicPartition(cast("str", topic), cast("int", number)), records[first:end]))
+            first = end
+        return runs
+
+    def _tell(self, error: KafkaError, message: Message | None = None) -> None:
+        if len(self._problems) >= _MOST_PROBLEMS or error.code() == KafkaError._PARTITION_EOF:
+            return
+        key = None
+        if message is not None and message.topic() is not None:
+            key = TopicPartition(cast("str", message.topic()), cast("int", message.partition()))
+        self._problems.append(_problem(error, key))
+
+
+def _problem(error: KafkaError, key: TopicPartition | None) -> SourceProblem:
+    code, detail = error.code(), error.str()
+    if code == KafkaError._AUTO_OFFSET_RESET:
+        return SourceProblem("out-of-range", detail, key)
+    if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return SourceProblem("unknown-topic", detail, key)
+    if code in _AUTH:
+        return SourceProblem("auth", detail, key)
+    if code in _UNREACHABLE:
+        return SourceProblem("unreachable", detail, key)
+    # `fatal()` is False for some errors that end a consumer (an instance id that is still in use).
+    if error.fatal() or code == KafkaError._FATAL:
+        return SourceProblem("fatal", detail, key)
+    return SourceProblem("other", detail, key)
+
+
+def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
+    return [TopicPartition(at.topic, at.partition) for at in partitions]
+
+
+def _told(offsets: Mapping[TopicPartition, tuple[int, str]]) -> list[ClientPartition]:
+    return [ClientPartition(*key, offset, metadata=text) for key, (offset, text) in offsets.items()]

@@ -1,0 +1,121 @@
+"""
+Where handlers run: plain functions in worker threads, coroutine functions on one event loop.
+
+A slot is one thread, or one task on the loop: it takes the runs queued for it one after another. Slots come to life
+when they get their first run, so `concurrency=200` costs nothing until it is needed.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from redrive.core.commands import Run, RunResult
+from redrive.runtime.handlers import Invoker
+
+Put = Callable[[Run | None], None]
+
+
+class Executors:
+    """
+    All slots of all listeners of a process. `loop`: where coroutine functions run; None when there are none.
+
+    What breaks in our own code, outside of handlers, comes out of `results` and ends the process: it is a bug, and
+    going on would mean to pretend that records were handled.
+    """
+
+    def __init__(self, invokers: Sequence[Invoker], loop: asyncio.AbstractEventLoop | None) -> None:
+        self._invokers = invokers
+        self._loop = loop
+        self._slots: dict[tuple[int, int], Put] = {}
+        self._results: SimpleQueue[RunResult | BaseException] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, run: Run) -> None:
+        """Queue a run in its slot."""
+        key = (run.listener, run.slot)
+        put = self._slots.get(key)
+        if put is None:
+            put = self._slots[key] = self._open(self._invokers[run.listener], run.slot)
+        put(run)
+
+    def results(self, timeout_s: float) -> list[RunResult]:
+        """Results since the last call; waits at most so long for the first."""
+        queue, taken = self._results, []
+        try:
+            taken.append(queue.get(timeout_s > 0, timeout_s or None))
+            while True:
+                taken.append(queue.get_nowait())
+        except Empty:
+            pass
+        for one in taken:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for one in taken if isinstance(one, RunResult)]
+
+    def close(self, timeout_s: float) -> bool:
+        """
+        Let the slots end. False when handlers are still running after so long: threads can't be stopped, they are
+        daemons and end with the process; coroutines are cancelled.
+        """
+        for put in self._slots.values():
+            put(None)
+        for thread in self._threads:
+            thread.join(timeout_s / max(1, len(self._threads)))
+        stuck = [thread for thread in self._threads if thread.is_alive()]
+        tasks = [task for task in self._tasks if not task.done()]
+        if self._loop is not None and tasks:
+            self._loop.call_soon_threadsafe(_cancel, tasks)
+        return not stuck and not tasks
+
+    def _open(self, invoker: Invoker, slot: int) -> Put:
+        return self._open_task(invoker) if invoker.listener.is_async else self._open_thread(invoker, slot)
+
+    def _open_thread(self, invoker: Invoker, slot: int) -> Put:
+        inbox: SimpleQueue[Run | None] = SimpleQueue()
+        name = f"redrive-{invoker.listener.name}-{slot}"
+        thread = threading.Thread(target=self._work, args=(invoker, inbox), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return inbox.put
+
+    def _work(self, invoker: Invoker, inbox: "SimpleQueue[Run | None]") -> None:
+        put, get, handle = self._results.put, inbox.get, invoker.run
+        try:
+            while (run := get()) is not None:
+                put(handle(run))
+        except BaseException as error:
+            put(error)
+
+    def _open_task(self, invoker: Invoker) -> Put:
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("a coroutine handler needs an event loop")
+        inbox: asyncio.Queue[Run | None] = asyncio.Queue()
+
+        def begin() -> None:
+            task = loop.create_task(self._work_awaited(invoker, inbox), name=f"redrive-{invoker.listener.name}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        def put(run: Run | None) -> None:
+            loop.call_soon_threadsafe(inbox.put_nowait, run)
+
+        loop.call_soon_threadsafe(begin)
+        return put
+
+    async def _work_awaited(self, invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> None:
+        try:
+            while (run := await inbox.get()) is not None:
+                self._results.put(await invoker.run_async(run))
+                await asyncio.sleep(0)  # the loop's other work gets its turn after each run
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._results.put(error)
+
+
+def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
+    for task in tasks:
+        task.cancel()

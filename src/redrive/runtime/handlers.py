@@ -1,0 +1,328 @@
+"""
+Running a listener's handler over a run of records: the only place that runs user code.
+
+Whatever a handler raises is caught per record and turned into values on the spot. A kept exception would hold its
+traceback, that the frame of the run, and that every record of the run: half a gigabyte a second at full rate.
+
+The loops are written out, one for each shape of handler, since a call more per record is what the happy path is made
+of. What happens when a record fails is shared by all of them (`_Failing`).
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from redrive.core.commands import Failed, Halt, Run, RunResult
+from redrive.core.dialects import read_envelope
+from redrive.core.envelope import Envelope
+from redrive.core.failure import Failure, Failures, Kind, failure_of
+from redrive.core.policy import RetryPolicy
+from redrive.core.record import RawRecord, Record
+from redrive.core.successors import source_envelope
+from redrive.core.units import parse_duration_ms
+from redrive.errors import DeadLetterNow, RetryLater, Skip
+from redrive.runtime.clock import Clock
+from redrive.runtime.declaration import Listener
+
+
+class _Failing:
+    """The failures of one run: what they are, and whether the run has to end because of one."""
+
+    __slots__ = ("_clock", "_dead", "_failures", "_policy", "_run", "halt")
+
+    def __init__(self, run: Run, policy: RetryPolicy, failures: Failures, clock: Clock) -> None:
+        self._run = run
+        self._policy = policy
+        self._failures = failures
+        self._clock = clock
+        self._dead = 0
+        self.halt: Halt = ""
+
+    def failed(self, record: RawRecord, envelope: Envelope | None, error: BaseException, tries: int = 1) -> Failed:
+        """What this error means; `tries` runs were made in place."""
+        attempt = (envelope.attempt if envelope is not None else 0) + tries
+        now_ms = self._clock.wall_ms()
+        if isinstance(error, RetryLater | DeadLetterNow | Skip):
+            return _signalled(record, envelope, error, attempt, now_ms)
+        failure = failure_of(error, self._failures, now_ms=now_ms)
+        if self._ends(failure.kind, attempt):
+            failure = failure_of(error, self._failures, now_ms=now_ms, with_stack=True)
+        return Failed(record, failure, attempt, now_ms, envelope)
+
+    def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
+        """A record that could not be decoded. True when the run has to end."""
+        attempt = (envelope.attempt if envelope is not None else 0) + 1
+        now_ms = self._clock.wall_ms()
+        failure = msgspec.structs.replace(failure_of(error, self._failures, now_ms=now_ms), kind=Kind.POISON)
+        return self.add(Failed(record, failure, attempt, now_ms, envelope))
+
+    def again_after_ms(self, failed: Failed, tries: int) -> int | None:
+        """How long to wait before another try in place; None when the record moves on."""
+        immediate = self._policy.immediate
+        first_delivery = failed.envelope is None or failed.envelope.attempt == 0
+        if immediate is None or not first_delivery or tries > immediate.retries:
+            return None
+        moves_on = failed.signal or failed.failure.kind is not Kind.TRANSIENT or self._run.gate.is_shut
+        return None if moves_on else immediate.wait_ms
+
+    def add(self, failed: Failed) -> bool:
+        """Take a failed record into the result. True when the run has to end with it, or before it in an outage."""
+        run = self._run
+        if failed.failure.kind is Kind.OUTAGE:
+            run.outage = failed
+            return self._halt("outage")
+        run.failures.append(failed)
+        if failed.signal == "dead-letter" or (failed.signal != "skip" and self._ends(failed.failure.kind, failed.attempt)):
+            self._dead += 1
+            if self._dead >= run.budget:
+                return self._halt("budget")
+        return False
+
+    def _ends(self, kind: Kind, attempt: int) -> bool:
+        return kind is Kind.PERMANENT or kind is Kind.POISON or self._policy.is_last(attempt)
+
+    def _halt(self, halt: Halt) -> bool:
+        self.halt = halt
+        # Runs queued behind this one in the lane must not overtake what it leaves undone.
+        self._run.gate.is_shut = True
+        return True
+
+
+def _signalled(
+    record: RawRecord, envelope: Envelope | None, error: RetryLater | DeadLetterNow | Skip, attempt: int, now_ms: float
+) -> Failed:
+    name, message = type(error).__name__, str(error.reason)
+    if isinstance(error, Skip):
+        return Failed(record, Failure(Kind.PERMANENT, name, message, "Skip"), attempt, now_ms, envelope, "skip")
+    if isinstance(error, DeadLetterNow):
+        failure = Failure(Kind.PERMANENT, name, message, "DeadLetterNow")
+        return Failed(record, failure, attempt, now_ms, envelope, "dead-letter")
+    try:
+        after_ms: int | None = parse_duration_ms(error.after, allow_zero=True)
+    except ValueError:
+        after_ms, message = None, str(error)
+    failure = Failure(Kind.TRANSIENT, name, message, "RetryLater", after_ms)
+    return Failed(record, failure, attempt, now_ms, envelope, "retry-later")
+
+
+class Invoker:
+    """
+    One listener, ready to run. `resources` is what the app's lifespan yielded.
+
+    `run` for plain functions, called in a worker thread; `run_async` for coroutine functions, awaited on the
+    handlers' event loop. Both return the result and leave failures in the run.
+    """
+
+    def __init__(self, listener: Listener, clock: Clock, stop: threading.Event) -> None:
+        self.listener = listener
+        self.resources: Any = None
+        self._clock = clock
+        #: Set when the process ends: pauses between tries in place are cut short.
+        self._stop = stop
+
+    def run(self, run: Run) -> RunResult:
+        """Handle the records of the run, one after another."""
+        iterator = self._begin(run)
+        if iterator is None:
+            return RunResult(run, 0, 0.0, "cut")
+        failing = _Failing(run, self.listener.policy, self.listener.failures, self._clock)
+        began_ms = self._clock.mono_ms()
+        if run.is_of_tier or not self.listener.takes_value:
+            last = self._each(run, iterator, failing)
+        elif self.listener.takes_record:
+            last = self._each_with_record(iterator, failing)
+        else:
+            last = self._each_value(iterator, failing)
+        return self._end(run, last, failing, began_ms)
+
+    async def run_async(self, run: Run) -> RunResult:
+        """The same for a coroutine function."""
+        iterator = self._begin(run)
+        if iterator is None:
+            return RunResult(run, 0, 0.0, "cut")
+        failing = _Failing(run, self.listener.policy, self.listener.failures, self._clock)
+        began_ms = self._clock.mono_ms()
+        if run.is_of_tier or self.listener.takes_record or self.listener.time_limit_ms is not None:
+            last = await self._each_awaited(run, iterator, failing)
+        else:
+            last = await self._each_value_awaited(iterator, failing)
+        return self._end(run, last, failing, began_ms)
+
+    # -- plain functions -----------------------------------------------------------------------------------------
+
+    def _each_value(self, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+        decode, handler = self.listener.decode, self.listener.handler
+        record = None
+        for record in iterator:
+            try:
+                value = decode(record.value())
+            except Exception as error:
+                if failing.poison(record, None, error):
+                    break
+                continue
+            try:
+                handler(value)
+            except BaseException as error:
+                if self._failed(failing, record, None, value, error):
+                    break
+        return record
+
+    def _each_with_record(self, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+        decode, handler, resources = self.listener.decode, self.listener.handler, self.resources
+        record = None
+        for record in iterator:
+            try:
+                value = decode(record.value())
+            except Exception as error:
+                if failing.poison(record, None, error):
+                    break
+                continue
+            try:
+                handler(value, Record(record, None, 1, resources))
+            except BaseException as error:
+                if self._failed(failing, record, None, value, error):
+                    break
+        return record
+
+    def _each(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+        """Any shape of handler, any topic; records of a tier carry an envelope, and their lateness is measured."""
+        decode = self.listener.decode
+        record = None
+        for record in iterator:
+            envelope = self._arrived(run, record)
+            try:
+                value = decode(record.value())
+            except Exception as error:
+                if failing.poison(record, envelope, error):
+                    break
+                continue
+            try:
+                self._call(record, envelope, value, 1)
+            except BaseException as error:
+                if self._failed(failing, record, envelope, value, error):
+                    break
+        return record
+
+    def _failed(
+        self, failing: _Failing, record: RawRecord, envelope: Envelope | None, value: Any, error: BaseException
+    ) -> bool:
+        """Try again in place where the policy says so. True when the run has to end."""
+        tries, failed = 1, failing.failed(record, envelope, error)
+        while (wait_ms := failing.again_after_ms(failed, tries)) is not None:
+            self._clock.wait(self._stop, wait_ms)
+            tries += 1
+            try:
+                self._call(record, envelope, value, tries)
+            except BaseException as again:
+                failed = failing.failed(record, envelope, again, tries)
+            else:
+                return False
+        return failing.add(failed)
+
+    # -- coroutine functions -------------------------------------------------------------------------------------
+
+    async def _each_value_awaited(self, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+        decode, handler = self.listener.decode, self.listener.handler
+        record = None
+        for record in iterator:
+            try:
+                value = decode(record.value())
+            except Exception as error:
+                if failing.poison(record, None, error):
+                    break
+                continue
+            try:
+                await handler(value)
+            except BaseException as error:
+                if await self._failed_awaited(failing, record, None, value, error):
+                    break
+        return record
+
+    async def _each_awaited(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+        decode = self.listener.decode
+        record = None
+        for record in iterator:
+            envelope = self._arrived(run, record)
+            try:
+                value = decode(record.value())
+            except Exception as error:
+                if failing.poison(record, envelope, error):
+                    break
+                continue
+            try:
+                await self._call_within_limit(record, envelope, value, 1)
+            except BaseException as error:
+                if await self._failed_awaited(failing, record, envelope, value, error):
+                    break
+        return record
+
+    async def _failed_awaited(
+        self, failing: _Failing, record: RawRecord, envelope: Envelope | None, value: Any, error: BaseException
+    ) -> bool:
+        _let_cancellation_pass(error)
+        tries, failed = 1, failing.failed(record, envelope, error)
+        while (wait_ms := failing.again_after_ms(failed, tries)) is not None:
+            await asyncio.sleep(wait_ms / 1000)  # noqa: TID251  the loop's own clock is the one the handler waits by
+            tries += 1
+            try:
+                await self._call_within_limit(record, envelope, value, tries)
+            except BaseException as again:
+                _let_cancellation_pass(again)
+                failed = failing.failed(record, envelope, again, tries)
+            else:
+                return False
+        return failing.add(failed)
+
+    async def _call_within_limit(self, record: RawRecord, envelope: Envelope | None, value: Any, tries: int) -> None:
+        limit_ms = self.listener.time_limit_ms
+        if limit_ms is None:
+            await self._call(record, envelope, value, tries)
+            return
+        async with asyncio.timeout(limit_ms / 1000):
+            await self._call(record, envelope, value, tries)
+
+    # -- shared --------------------------------------------------------------------------------------------------
+
+    def _call(self, record: RawRecord, envelope: Envelope | None, value: Any, tries: int) -> Any:
+        listener = self.listener
+        if not listener.takes_record:
+            return listener.handler(value)
+        seen = Record(record, envelope, (envelope.attempt if envelope is not None else 0) + tries, self.resources)
+        return listener.handler(value, seen) if listener.takes_value else listener.handler(seen)
+
+    def _arrived(self, run: Run, record: RawRecord) -> Envelope | None:
+        if not run.is_of_tier:
+            return None
+        run.starts_ms.append(self._clock.wall_ms())
+        envelope, unreadable = read_envelope(record.headers())
+        run.unreadable += len(unreadable)
+        if not envelope.source_topic:
+            # Written by somebody who doesn't know our headers: its place on the tier is all that is known.
+            envelope = source_envelope(record)
+        return envelope
+
+    def _begin(self, run: Run) -> Iterator[RawRecord] | None:
+        run.started_mono_ms = self._clock.mono_ms()
+        run.feed = list(run.records)
+        run.iterator = iter(run.feed)
+        # Looked at after the feed is in place: a cut before that would have emptied the feed of nobody.
+        return None if run.gate.is_shut else run.iterator
+
+    def _end(self, run: Run, last: RawRecord | None, failing: _Failing, began_ms: float) -> RunResult:
+        seconds = (self._clock.mono_ms() - began_ms) / 1000
+        if not failing.halt and run.feed:
+            return RunResult(run, len(run.records), seconds)
+        done = next((at for at, record in enumerate(run.records, 1) if record is last), 0)
+        if failing.halt == "outage":
+            done -= 1  # it stays where it is, to be tried again
+        return RunResult(run, done, seconds, failing.halt or "cut")
+
+
+def _let_cancellation_pass(error: BaseException) -> None:
+    """A handler that raises CancelledError by itself has failed; when we are being cancelled, it must go through."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error

@@ -1,0 +1,293 @@
+"""
+The pump: the one thread that calls the Kafka consumer.
+
+A second thread that called any of its methods would starve while this one polls, and waiting in a revoke callback for
+such a thread would never end (both tried). The pump runs no handlers and decides nothing: it tells the engine what
+happened and performs what the engine asks.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from redrive.core.commands import Commit, Pause, Produce, Report, Resume, Run
+from redrive.core.engine import Engine, Start
+from redrive.core.plan import Now
+from redrive.core.record import TopicPartition
+from redrive.core.starts import begins_at_end, start_at_committed
+from redrive.errors import PortError
+from redrive.runtime.clock import Clock
+from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem
+
+#: Nothing can wake a poll: this is how long a stop, or the first record of an idle service, may wait for the pump.
+IDLE_POLL_MS = 100.0
+#: While handlers or writes are out, their results are looked for this often.
+BUSY_POLL_MS = 1.0
+#: While runs are out, acknowledgements are taken this often: each look gives the GIL away.
+PACE_MS = 2.0
+#: Without room the pump doesn't poll; after this long it pauses the partitions and polls again, for the group's sake.
+UNPOLLED_MOST_MS = 1000.0
+PAUSE_AT_MS = 250.0
+FETCH_RECORDS = 2000
+FETCH_BYTES = 8 << 20
+ASK_AGAIN_MS = 1000.0
+
+
+class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`starts`: each source topic's `start=`; `drain_ms`: how long a revoke or a shut-down waits for handlers."""
+
+    starts: Mapping[str, str]
+    drain_ms: float = 10_000.0
+
+
+class Pump:
+    """Drives one engine over its ports. `report` is told what an operator may want to read; it never raises."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        source: Source,
+        sink: Sink,
+        executor: Executor,
+        cluster: Cluster,
+        clock: Clock,
+        settings: PumpSettings,
+        identity: Callable[[str], str],
+        report: Callable[[Report], None],
+    ) -> None:
+        self.engine = engine
+        self.stop_requested = threading.Event()
+        self.has_joined = False
+        self.last_problem: SourceProblem | None = None
+        #: Monotonic time of the last step: the pump is alive while it moves.
+        self.stepped_mono_ms = clock.mono_ms()
+        self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
+        self._clock, self._settings, self._identity, self._report = clock, settings, identity, report
+        self._outstanding = 0
+        self._polled_mono_ms = clock.mono_ms()
+        self._answers_mono_ms = 0.0
+        self._fetch_records = FETCH_RECORDS
+        self._unstarted: set[TopicPartition] = set()
+        self._ask_mono_ms = 0.0
+
+    def run(self) -> None:
+        """Step until a stop is requested, then drain and leave the group. Raises what makes going on impossible."""
+        try:
+            while not self.stop_requested.is_set():
+                self.step()
+        finally:
+            self.shut_down()
+
+    def step(self, *, poll: bool = True) -> None:
+        """One round. Without `poll` the consumer is left alone: the round of a rebalance or a shut-down."""
+        now = self._clock.now()
+        self.stepped_mono_ms = now.mono_ms
+        self.engine.tick(now)
+        self._perform()
+        if not poll:
+            self._take_results(BUSY_POLL_MS if self.engine.runs else 0.0)
+        elif self.engine.wants_records() or self._make_room_to_poll(now):
+            self._take_results(0.0)
+            self._poll(now)
+        else:
+            self._take_results(min(PACE_MS, max(0.5, self.engine.next_wake_ms() - now.wall_ms)))
+        self._take_answers(now)
+        self._perform()
+
+    def shut_down(self) -> None:
+        """Let handlers end the record they are at, commit, leave the group. Bounded by the drain time."""
+        keys = list(self.engine.lanes)
+        self._drain(keys)
+        self._source.close()
+        self._sink.close(self._settings.drain_ms / 1000)
+        if not self._executor.close(1.0):
+            self._report(Report("handlers-left", {"seconds": self._settings.drain_ms / 1000}))
+
+    # -- the group's events, called from within poll and close ---------------------------------------------------
+
+    def on_assigned(self, keys: Sequence[TopicPartition]) -> None:
+        """Start each partition at an explicit offset; ask again later where the broker doesn't say which."""
+        self.has_joined = True
+        if keys:
+            self._report(Report("assigned", {"partitions": _told(keys)}))
+            self._begin(keys)
+
+    def on_revoked(self, keys: Sequence[TopicPartition]) -> None:
+        """Finish what is out, commit it, let go."""
+        self._report(Report("revoked", {"partitions": _told(keys)}))
+        self._unstarted.difference_update(keys)
+        self._drain(keys)
+        self.engine.forget(keys)
+
+    def on_lost(self, keys: Sequence[TopicPartition]) -> None:
+        """Somebody else may have them already: let go without a commit."""
+        self._report(Report("lost", {"partitions": _told(keys)}))
+        self._unstarted.difference_update(keys)
+        self.engine.forget(keys)
+
+    # -- parts of a step -----------------------------------------------------------------------------------------
+
+    def _poll(self, now: Now) -> None:
+        busy = self.engine.runs or self._outstanding
+        wait_ms = min(BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms() - now.wall_ms))
+        self._polled_mono_ms = now.mono_ms
+        records_in = bytes_in = 0
+        for key, records in self._source.poll(wait_ms / 1000, self._fetch_records):
+            records_in += len(records)
+            bytes_in += sum(map(len, records))
+            self.engine.fetched(key, records, self._clock.now())
+        if records_in:
+            self._fetch_records = max(1, min(FETCH_RECORDS, FETCH_BYTES * records_in // (bytes_in + 1)))
+        if problems := self._source.problems():
+            self._handle(problems)
+        if self._unstarted and now.mono_ms >= self._ask_mono_ms:
+            self._begin(list(self._unstarted))
+        for snapshot, refused in self._source.commit_answers():
+            self.engine.commits.answered(snapshot, refused, self._clock.now())
+            if refused:
+                self._report(Report("commit-refused", {"error": next(iter(refused.values())), "partitions": len(refused)}))
+
+    def _make_room_to_poll(self, now: Now) -> bool:
+        """All listeners are full. Whether to pause them and poll, because that will last or has lasted for long."""
+        unpolled_ms = now.mono_ms - self._polled_mono_ms
+        if unpolled_ms < UNPOLLED_MOST_MS and self.engine.will_stay_full_ms() < PAUSE_AT_MS:
+            return False
+        self.engine.pause_full()
+        self._perform()
+        return True
+
+    def _take_results(self, wait_ms: float) -> None:
+        if not self.engine.runs:
+            return
+        for result in self._executor.results(wait_ms / 1000):
+            self.engine.finished(result, self._clock.now())
+        self._perform()
+
+    def _take_answers(self, now: Now) -> None:
+        if not self._outstanding or (self.engine.runs and now.mono_ms < self._answers_mono_ms + PACE_MS):
+            return
+        self._answers_mono_ms = now.mono_ms
+        answers = self._sink.answers()
+        self._outstanding -= len(answers)
+        successors = self.engine.successors
+        for token, refusal in answers:
+            if refusal is None:
+                successors.delivered(token)
+            else:
+                successors.refused(token, refusal, now)
+
+    def _perform(self) -> None:
+        for command in self.engine.take_commands():
+            match command:
+                case Run():
+                    self._executor.submit(command)
+                case Produce():
+                    self._outstanding += 1
+                    self._sink.produce(command)
+                case Commit():
+                    self._source.commit(command)
+                case Pause():
+                    self._source.pause(command.partitions)
+                case Resume():
+                    self._source.resume(command.offsets)
+                case Report():
+                    self._report(command)
+
+    def _drain(self, keys: Sequence[TopicPartition]) -> None:
+        """
+        Wait for what is out of these partitions, then commit once. What isn't acknowledged by then stays unfinished.
+        """
+        self.engine.stop(keys)
+        deadline_ms = self._clock.mono_ms() + self._settings.drain_ms
+        while not self.engine.is_quiet(keys) and self._clock.mono_ms() < deadline_ms:
+            self.step(poll=False)
+        lanes = [lane for key in keys if (lane := self.engine.lanes.get(key)) is not None]
+        snapshots = self.engine.commits.final(lanes)
+        if snapshots and self._source.commit_now(snapshots):
+            self.engine.commits.confirm(lanes, snapshots)
+
+    # -- starting partitions -------------------------------------------------------------------------------------
+
+    def _begin(self, keys: Sequence[TopicPartition]) -> None:
+        committed = self._source.committed(keys)
+        unanswered = [key for key in keys if key not in committed]
+        starts: dict[TopicPartition, Start] = {}
+        for key, at in committed.items():
+            if at.offset is None:
+                continue
+            starts[key], ignored = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
+            if ignored:
+                self._report(Report("map-ignored", {"topic": key.topic, "partition": key.partition, "why": ignored}))
+        try:
+            starts.update(self._first_starts([key for key, at in committed.items() if at.offset is None]))
+        except PortError as error:
+            unanswered.extend(key for key in committed if key not in starts)
+            self._report(Report("start-unknown", {"error": str(error)}))
+        self._unstarted.difference_update(starts)
+        self.engine.assigned(starts)
+        self._source.start_at({key: start.offset for key, start in starts.items()})
+        if unanswered:
+            self._unstarted.update(unanswered)
+            self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
+            self._source.keep_waiting(unanswered)
+
+    def _first_starts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
+        """Partitions that the group has never committed."""
+        starts = {key: Start(None) for key in keys}
+        at_end = []
+        for key in starts:
+            wanted = self._settings.starts.get(key.topic, "earliest")
+            if wanted == "latest":
+                known = begins_at_end(
+                    wanted=wanted, is_source=True, topic_was_committed=self._was_committed(key.topic)
+                )
+                at_end.extend([key] if known else [])
+        ends = self._cluster.offsets(at_end, "latest") if at_end else {}
+        return starts | {key: Start(end) for key, end in ends.items()}
+
+    def _was_committed(self, topic: str) -> bool:
+        count = self._cluster.describe([topic])[topic].partitions
+        answers = self._source.committed([TopicPartition(topic, number) for number in range(count)])
+        return any(at.offset is not None for at in answers.values())
+
+    # -- problems ------------------------------------------------------------------------------------------------
+
+    def _handle(self, problems: Sequence[SourceProblem]) -> None:
+        for problem in problems:
+            self.last_problem = problem
+            if problem.kind == "out-of-range" and problem.key is not None:
+                self._jump_over_lost(problem.key)
+            elif problem.kind == "fatal":
+                raise PortError(f"the consumer is of no use any more: {problem.detail}")
+            else:
+                self._report(Report("source-problem", {"kind": problem.kind, "error": problem.detail}))
+
+    def _jump_over_lost(self, key: TopicPartition) -> None:
+        """Retention was faster than this group: tell how many records nobody will ever see, and go on."""
+        lane = self.engine.lanes.get(key)
+        if lane is None:
+            return
+        try:
+            earliest = self._cluster.offsets([key], "earliest")[key]
+        except PortError as error:
+            self._report(Report("start-unknown", {"error": str(error)}))
+            self._unstarted.add(key)
+            return
+        wanted = lane.next_offset
+        lost = max(0, earliest - wanted)
+        fields: dict[str, Any] = {"topic": key.topic, "partition": key.partition, "offset": wanted, "lost": lost}
+        self._report(Report("records-lost", fields))
+        lane.listener.counters.lost += lost
+        self.engine.assigned({key: Start(earliest)})
+        self._source.resume({key: earliest})
+
+
+def _told(keys: Sequence[TopicPartition]) -> str:
+    """`orders 0 1 2, orders.retry.5s 0`: for a log line."""
+    by_topic: dict[str, list[int]] = {}
+    for key in sorted(keys):
+        by_topic.setdefault(key.topic, []).append(key.partition)
+    return ", ".join(f"{topic} {' '.join(map(str, numbers))}" for topic, numbers in by_topic.items())
