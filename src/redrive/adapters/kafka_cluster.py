@@ -115,6 +115,21 @@ class KafkaCluster:
             if at.error is None
         }
 
+    def readers(self, topic: str) -> Sequence[str]:
+        listed = self._result(self.client.list_consumer_groups(request_timeout=self._timeout_s))
+        # One group a question is all that the client takes; asked together they cost one round trip.
+        asked = {
+            group.group_id: self.client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group.group_id)], request_timeout=self._timeout_s
+            )[group.group_id]
+            for group in listed.valid
+        }
+        return sorted(
+            name
+            for name, future in asked.items()
+            if any(at.topic == topic and at.offset >= 0 for at in self._result(future).topic_partitions)
+        )
+
     def protocols(self) -> str:
         """The group protocols that the brokers offer, as their setting says: `classic,consumer`; empty when not told."""
         try:

@@ -197,6 +197,37 @@ class Cluster(Protocol):
         """What another group has committed."""
         ...
 
+    def readers(self, topic: str) -> Sequence[str]:
+        """Groups that have committed offsets of a topic: who would see what is written to it. Share groups aren't told."""
+        ...
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A record to be written; `partition` -1: as its key says."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int = -1
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Where a record is; all in-sync replicas have it."""
+
+    partition: int
+    offset: int
+
+
+class NotWritten(msgspec.Struct, frozen=True):
+    """
+    Why a record was not confirmed. `is_certain`: it isn't there and never will be; else nobody knows, as when the
+    broker went away before it answered.
+    """
+
+    detail: str
+    is_certain: bool
+
 
 class Log(Protocol):
     """Reading partitions without a group, and writing with confirmation: what dead-letter operations need."""
@@ -204,7 +235,7 @@ class Log(Protocol):
     def scan(self, key: TopicPartition, start: int, end: int) -> Iterator[RawRecord]:
         """
         The records in [start, end), ascending. Ends at `end` also where the last offsets hold no record (transaction
-        markers, compaction). Raises PortError when the broker is away for long.
+        markers, compaction). Raises PortError when the broker is away for long. Scans may run inside each other.
         """
         ...
 
@@ -212,4 +243,11 @@ class Log(Protocol):
         self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int = -1
     ) -> tuple[int, int]:
         """Write one record and wait until all in-sync replicas have it: partition and offset. Raises PortError."""
+        ...
+
+    def write_many(self, writes: Sequence[Write]) -> Sequence[Written | NotWritten]:
+        """
+        Write records in their order, without a round trip for each, and wait for all answers; one answer each, in the
+        same order. Never raises for a single record: one that is refused doesn't hold up the others.
+        """
         ...

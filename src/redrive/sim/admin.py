@@ -65,6 +65,11 @@ class SimAdmin:
         known = self._cluster.groups.get(group)
         return {key: known.offsets.get(key, Committed(None)) if known else Committed(None) for key in keys}
 
+    def readers(self, topic: str) -> Sequence[str]:
+        self._require_broker()
+        groups = self._cluster.groups.items()
+        return sorted(name for name, group in groups if any(key.topic == topic for key in group.offsets))
+
     def _require_broker(self) -> None:
         if self._cluster.is_down:
             raise PortError("no broker answers", retriable=True)

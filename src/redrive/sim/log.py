@@ -1,10 +1,11 @@
 """Reads and writes partitions of the simulated cluster, without a group."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.errors import PortError
+from redrive.runtime.ports import NotWritten, Write, Written
 from redrive.sim.records import size_bytes
 
 if TYPE_CHECKING:
@@ -49,6 +50,15 @@ class SimLog:
         if self._cluster.faults.next_ack_is_lost(topic):
             raise PortError("no answer in time", retriable=True)
         return record.partition(), record.offset()
+
+    def write_many(self, writes: Sequence[Write]) -> Sequence[Written | NotWritten]:
+        return [self._try(write) for write in writes]
+
+    def _try(self, write: Write) -> Written | NotWritten:
+        try:
+            return Written(*self.write(write.topic, write.key, write.value, write.headers, write.partition))
+        except PortError as error:
+            return NotWritten(str(error), is_certain=not error.retriable)
 
     def _require_broker(self) -> None:
         if self._cluster.is_down:
