@@ -1,5 +1,54 @@
 """redrive makes Kafka consumers survive failure."""
 
 from redrive._version import __version__
+from redrive.app import App
+from redrive.core.failure import Failures, Kind
+from redrive.core.policy import Backoff, RetryPolicy
+from redrive.core.record import LastFailure, Record
+from redrive.core.settings import Settings
+from redrive.errors import (
+    DeadLetterNow,
+    DecodeError,
+    EnvelopeError,
+    ForkedHandle,
+    HandlerSignal,
+    ListenerError,
+    MissingExtra,
+    PortError,
+    Problem,
+    RedriveError,
+    ReplayRefused,
+    RetryLater,
+    SettingsError,
+    Skip,
+    TopologyError,
+)
+from redrive.runtime.declaration import Serving
 
-__all__ = ["__version__"]
+__all__ = [
+    "App",
+    "Backoff",
+    "DeadLetterNow",
+    "DecodeError",
+    "EnvelopeError",
+    "Failures",
+    "ForkedHandle",
+    "HandlerSignal",
+    "Kind",
+    "LastFailure",
+    "ListenerError",
+    "MissingExtra",
+    "PortError",
+    "Problem",
+    "Record",
+    "RedriveError",
+    "ReplayRefused",
+    "RetryLater",
+    "RetryPolicy",
+    "Serving",
+    "Settings",
+    "SettingsError",
+    "Skip",
+    "TopologyError",
+    "__version__",
+]

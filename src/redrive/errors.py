@@ -6,6 +6,7 @@ What redrive raises, and what handlers raise to steer it.
     ├── ListenerError    listeners or handlers that can't be used; all at once, each with file and line
     ├── TopologyError    topic names or topics that don't fit together, or are missing
     ├── EnvelopeError    headers that can't be written, or mean nothing
+    ├── DecodeError      a record's value that doesn't decode to what its handler takes
     ├── PortError        the outside world refused or failed: broker, store, file; `.retriable`
     ├── ReplayRefused    a replay or discard that must not run as asked
     ├── MissingExtra     a part of redrive that needs a package that isn't installed
@@ -66,6 +67,10 @@ class TopologyError(RedriveError):
 
 class EnvelopeError(RedriveError):
     """Headers that can't be written, or that mean nothing."""
+
+
+class DecodeError(RedriveError):
+    """A record's value can't be decoded to what its handler takes. Its text says why and never quotes the value."""
 
 
 class PortError(RedriveError):

@@ -1,0 +1,196 @@
+"""What a service declares: the app, its listeners, and how it is run."""
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import FrameType, MappingProxyType
+from typing import Any, TypeVar
+
+from redrive.core.failure import Failures
+from redrive.core.policy import Duration, GiveUp, RetryPolicy
+from redrive.core.record import Record
+from redrive.core.settings import Settings
+from redrive.errors import ListenerError, SettingsError
+from redrive.runtime.declaration import Declaration, Lifespan, Order, ResolvedApp, Serving, Start
+
+#: What `@app.listener` takes: plain or coroutine functions of the value, the value and the record, or the record.
+HandlerT = TypeVar("HandlerT", bound=Callable[[Any], object] | Callable[[Any, Record], object])
+
+DEFAULT_RETRY = RetryPolicy("5s", "30s", "10m")
+_NO_FAILURES = Failures()
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+class App:
+    """
+    A service: one consumer group and its listeners.
+
+    `group`: the consumer group. `settings`: by default they are read when the app is run, from `REDRIVE_*` and
+    `redrive.toml`; a mapping of settings by their paths (`{"bootstrap_servers": …}`) goes before both, and a `Settings`
+    is taken as it is. `lifespan`: a function without arguments that gives an async context manager, entered on the
+    handlers' event loop before the first record; what it yields is `record.resources`. `accepts_groups`: groups whose
+    retries and replays are this one's too, after a rename.
+
+    Making an app reads nothing and connects to nothing. What is wrong with it is told all at once, with file and line,
+    when it is run, planned or put in a test's harness.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        settings: Settings | Mapping[str, object] | None = None,
+        lifespan: Lifespan | None = None,
+        accepts_groups: Sequence[str] = (),
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._lifespan = lifespan
+        self._accepts_groups = accepts_groups
+        self._where = _place(_caller())
+        self._declarations: list[Declaration] = []
+
+    def __repr__(self) -> str:
+        return f"App({self._group!r}, {len(self._declarations)} listeners, {self._where})"
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._group
+
+    def listener(
+        self,
+        topic: str,
+        *,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        name: str | None = None,
+        order: Order = "partition",
+        concurrency: int = 1,
+        time_limit: Duration | None = None,
+        give_up: GiveUp = "dead-letter",
+        failures: Failures = _NO_FAILURES,
+        start: Start = "earliest",
+    ) -> Callable[[HandlerT], HandlerT]:
+        """
+        Declare that a function handles the records of a topic. The function itself is returned unchanged.
+
+        It is a `def` or an `async def` of the value, of the value and a parameter annotated `Record`, or of the record
+        alone. The value is decoded as it is annotated: `bytes` and `str` as they came; pydantic models, msgspec
+        structs, dataclasses, `TypedDict`, `dict`, `list[…]` and so on from JSON; without annotation any JSON. A null
+        value is poison unless the annotation allows `None`. What the function returns is not looked at.
+
+        `retry`: when a failing record is tried again, by default after 5 s, 30 s and 10 min: a hiccup, a restart, a
+        small outage of what the handler calls. `name`: labels metrics and commands, by default the function's.
+        `order`: records of a partition are handled one after another, in their order, by `"partition"`; the others
+        come later. `concurrency`: handlers that run at once in this process, over all partitions. `time_limit`: of one
+        run of a coroutine function; beyond it TimeoutError is raised inside, a transient failure; by default none.
+        `give_up`: what becomes of a record at the end of its retries: `"dead-letter"`, or `"skip"`, logged and counted.
+        `failures`: which exceptions are transient, permanent or an outage, where that differs from the built-in
+        table. `start`: where the group begins in partitions for which it has committed nothing yet.
+        """
+        if callable(topic):
+            what = 'write @app.listener("topic"): it needs the topic to read'
+            raise ListenerError([(_place(_caller()), what)])
+
+        def declare(handler: HandlerT) -> HandlerT:
+            from redrive.runtime.signatures import local_names_for
+
+            frame = _caller()
+            is_inside = frame.f_locals is not frame.f_globals
+            declared = Declaration(
+                handler=handler,
+                topic=topic,
+                name=name,
+                retry=retry,
+                order=order,
+                concurrency=concurrency,
+                time_limit=time_limit,
+                give_up=give_up,
+                failures=failures,
+                start=start,
+                where=_place(frame),
+                local_names=local_names_for(handler, frame.f_locals) if is_inside else {},
+            )
+            self._declarations.append(declared)
+            return handler
+
+        return declare
+
+    def resolve(self) -> ResolvedApp:
+        """
+        Check everything and resolve annotations: what `run`, `redrive topics` and the tests' harness start with.
+
+        Raises ListenerError with all that is wrong, each with file and line.
+        """
+        from redrive.runtime.resolving import AppDeclaration, resolve
+
+        return resolve(
+            AppDeclaration(self._group, self._declarations, self._accepts_groups, self._lifespan, self._where)
+        )
+
+    def load_settings(
+        self, *, config_file: Path | None = None, overrides: Mapping[str, object] = _NOTHING
+    ) -> Settings:
+        """
+        Read the settings: from `overrides` (a command's options) first, then the app's own, the environment, the file.
+
+        `config_file`: by default `redrive.toml` in the working directory, if it is there. Raises SettingsError with
+        all that is wrong, each with its path.
+        """
+        given = {path: value for path, value in overrides.items() if value is not None}
+        if isinstance(self._settings, Settings):
+            _use_as_it_is(self._settings, sorted(given) + (["config"] if config_file else []), self._where)
+            return self._settings
+        from redrive.adapters.settings_source import load_settings
+
+        return load_settings(config_file=config_file, overrides={**(self._settings or {}), **given})
+
+    def run(self) -> None:
+        """
+        Run all listeners until SIGTERM or Ctrl-C; handlers that run then may finish, for at most `shutdown_timeout`.
+
+        Blocks, so it belongs in the main thread, outside of any event loop; inside of one use `serving()`. A second
+        signal ends the process at once. Raises ListenerError, SettingsError and TopologyError for what is wrong before
+        anything connects, PortError when Kafka can't be reached within `start_timeout` or fails for good.
+        """
+        from redrive.runtime.running import refuse_where_it_cannot_block, run_until_stopped
+
+        refuse_where_it_cannot_block()
+        run_until_stopped(self.serving)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[Serving, None]:
+        """
+        Run all listeners while the block runs: `async with app.serving():`, in a host's lifespan.
+
+        Coroutine handlers run on this very event loop, others in threads. At the end of the block handlers may finish,
+        for at most `shutdown_timeout`. An app that ends by itself doesn't end the block: wait for `stopped()` of what
+        is given, which raises why. Raises what `run` raises.
+        """
+        from redrive.wiring import serve
+
+        async with serve(self.resolve(), self.load_settings()) as service:
+            yield service
+
+
+def _use_as_it_is(settings: Settings, asked_besides: list[str], where: str) -> None:
+    problems = list(settings.problems())
+    if asked_besides:
+        what = f"{', '.join(asked_besides)} can't be set besides: the app has its Settings from code; give it a mapping there"
+        problems = [*problems, *SettingsError([(where, what)]).problems]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _caller() -> FrameType:
+    """The frame that called the function that asks."""
+    return sys._getframe(2)  # noqa: SLF001  inspect's way to it reads source files
+
+
+def _place(frame: FrameType) -> str:
+    """File and line, the file as seen from the working directory where it is below that."""
+    path = Path(frame.f_code.co_filename)
+    with suppress(ValueError, OSError):  # elsewhere, or the working directory is gone
+        path = path.relative_to(Path.cwd())
+    return f"{path}:{frame.f_lineno}"

@@ -1,0 +1,83 @@
+"""Listeners as values: as the decorator collected them, and as they are once all of it was checked and resolved."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from redrive.core.failure import Failures
+from redrive.core.policy import Duration, GiveUp, RetryPolicy
+
+#: In what order records are handled. Only "partition" so far; the others need keyed lanes.
+Order = Literal["partition", "key", "none"]
+#: Where a group begins that has committed nothing for a source topic.
+Start = Literal["earliest", "latest"]
+#: Makes what handlers find as `record.resources`; entered once, before the first record.
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """
+    One use of `@app.listener`, as it was written: nothing is checked or resolved yet, so anything may be wrong with it.
+
+    `where`: file and line of the declaration. `local_names`: what the handler's annotations may name besides its
+    module's globals, taken from the function or class in which it was declared.
+    """
+
+    handler: Any
+    topic: str
+    name: str | None
+    retry: RetryPolicy
+    order: Order
+    concurrency: int
+    time_limit: Duration | None
+    give_up: GiveUp
+    failures: Failures
+    start: Start
+    where: str
+    local_names: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """
+    One listener, checked and ready to run.
+
+    `handler` is called with the value, with the value and the record, or with the record, as `takes_value` and
+    `takes_record` say; what it returns is awaited when `is_async`. `decode` turns a record's value into what the handler
+    takes, and raises whatever its library raises when it can't: such a record is poison (`decoding.undecodable` says why).
+    """
+
+    name: str
+    topic: str
+    handler: Callable[..., Any]
+    is_async: bool
+    takes_value: bool
+    takes_record: bool
+    decode: Callable[[bytes | None], Any]
+    policy: RetryPolicy
+    failures: Failures
+    concurrency: int
+    time_limit_ms: int | None
+    give_up: GiveUp
+    start: Start
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedApp:
+    """An app, checked and ready to run. `accepts_groups`: other groups whose stamped records are ours too."""
+
+    group: str
+    listeners: tuple[Listener, ...]
+    accepts_groups: tuple[str, ...] = ()
+    lifespan: Lifespan | None = None
+
+
+class Serving(Protocol):
+    """An app that runs."""
+
+    async def stopped(self) -> None:
+        """Wait until it has ended by itself. Raises what made going on impossible."""
+        ...

@@ -1,0 +1,87 @@
+"""From listeners and settings to topics: what the engine is to run, and which topics that takes."""
+
+from collections.abc import Collection
+
+from redrive.core import topic_plan
+from redrive.core.plan import GroupPlan, ListenerPlan, Tier
+from redrive.core.settings import Settings
+from redrive.core.topic_plan import WantedTopic
+from redrive.core.topology import ListenerTopics, find_orphaned_tiers, name_problems, name_topics
+from redrive.errors import TopologyError
+from redrive.runtime.declaration import ResolvedApp
+
+
+def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection[str]) -> GroupPlan:
+    """
+    Gives the plan of an app's group: each listener with its topics, and the bounds that hold for the process.
+
+    `existing_topics`: the cluster's, in which tiers of older policies are found by their names; these are read until
+    they are empty, never written to. A replay comes in by the first tier, or by a topic of its own without a ladder.
+
+    Raises TopologyError with all names that collide or can't be.
+    """
+    topics = _topics(app, settings, existing_topics)
+    naming = settings.naming
+    listeners: list[ListenerPlan] = []
+    for listener, its in zip(app.listeners, topics, strict=True):
+        tiers = tuple(Tier(name, delay_ms, index) for index, (name, delay_ms) in enumerate(its.tiers))
+        wanted = {tier.topic for tier in tiers}
+        orphans = find_orphaned_tiers(existing_topics, its.source, wanted, naming, app.group)
+        # Also of a time without a ladder: a replay may have been on its way when the tiers were introduced.
+        replay = naming.replay(its.source, group=app.group)
+        has_replay = not tiers or replay in existing_topics
+        plan = ListenerPlan(
+            name=listener.name,
+            source=its.source,
+            dlq=its.dlq,
+            replay=its.replay,
+            policy=listener.policy,
+            tiers=tiers,
+            drained=tuple(Tier(*each) for each in ([(replay, 0)] if has_replay else []) + list(orphans)),
+            give_up=listener.give_up,
+            concurrency=listener.concurrency,
+            brake=settings.brake,
+        )
+        listeners.append(plan)
+    return GroupPlan(
+        group=app.group,
+        listeners=tuple(listeners),
+        accepts_groups=tuple(dict.fromkeys([*app.accepts_groups, *settings.accepts_groups])),
+        window_bytes=settings.window_bytes,
+        commit_interval_ms=settings.commit_interval_ms,
+    )
+
+
+def wanted_topics(
+    app: ResolvedApp, settings: Settings, existing_topics: Collection[str] = ()
+) -> tuple[WantedTopic, ...]:
+    """
+    Gives the topics that an app needs, as `redrive topics` plans, creates and checks them.
+
+    Raises TopologyError with all names that collide or can't be, also among `existing_topics`.
+    """
+    return topic_plan.wanted_topics(
+        _topics(app, settings, existing_topics),
+        replication=settings.replication,
+        dlq_partitions=settings.dlq_partitions,
+        tier_outage_ms=settings.tier_outage_ms,
+    )
+
+
+def _topics(app: ResolvedApp, settings: Settings, existing_topics: Collection[str]) -> list[ListenerTopics]:
+    naming = settings.naming
+    topics = [
+        name_topics(listener.name, listener.topic, listener.policy.delays_ms, group=app.group, naming=naming)
+        for listener in app.listeners
+    ]
+    problems = name_problems(topics, group=app.group, naming=naming, existing=existing_topics)
+    if problems:
+        told = [_with_places(problem, app) for problem in problems]
+        raise TopologyError(told[0] if len(told) == 1 else "\n  ".join([f"{len(told)} problems:", *told]))
+    return topics
+
+
+def _with_places(problem: str, app: ResolvedApp) -> str:
+    """Names tell the listeners; where these are is told here."""
+    places = [each.where for each in app.listeners if f"listener {each.name!r}" in problem]
+    return ": ".join([", ".join(places), problem]) if places else problem

@@ -1,0 +1,240 @@
+"""From declarations to listeners that can run. Everything that is wrong with an app's code is told at once, with its place."""
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, get_args
+
+from redrive.core.failure import Failures
+from redrive.core.policy import GiveUp, RetryPolicy
+from redrive.core.topology import MAX_NAME_LENGTH
+from redrive.core.units import parse_duration_ms
+from redrive.errors import ListenerError
+from redrive.runtime.declaration import Declaration, Lifespan, Listener, Order, ResolvedApp, Start
+from redrive.runtime.decoding import decoder_for
+from redrive.runtime.signatures import HandlerShape, name_of, shape_of
+
+_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_NAME_LENGTH}}}")
+_NOT_YET = "which this version doesn't have yet"
+
+
+class AppDeclaration(NamedTuple):
+    """An app as it was written. `where`: file and line of `App(...)`."""
+
+    group: str
+    declarations: Sequence[Declaration]
+    accepts_groups: Sequence[str]
+    lifespan: Lifespan | None
+    where: str
+
+
+def resolve(app: AppDeclaration) -> ResolvedApp:
+    """
+    Checks all declarations and resolves their annotations.
+
+    Raises ListenerError with all that is wrong: the group's name, handlers' signatures and annotations, options that
+    can't be or don't fit each other, two listeners on one topic or of one name, an app without listeners.
+    """
+    problems = [(app.where, what) for what in _app_problems(app)]
+    listeners: list[Listener] = []
+    for declaration in app.declarations:
+        listener, wrong = _listener(declaration)
+        problems += [(declaration.where, what) for what in wrong]
+        if listener is not None:
+            listeners.append(listener)
+    problems += _clashes(app.declarations)
+    if problems:
+        raise ListenerError(problems)
+    return ResolvedApp(
+        group=app.group,
+        listeners=tuple(listeners),
+        accepts_groups=tuple(app.accepts_groups),
+        lifespan=app.lifespan,
+    )
+
+
+# -- the app ---------------------------------------------------------------------------------------------------------
+
+
+def _app_problems(app: AppDeclaration) -> Iterator[str]:
+    if not _is_name(app.group):
+        yield f"App({app.group!r}): the first argument is the consumer group's name, a text such as 'payments'"
+    if isinstance(app.accepts_groups, str):
+        yield f"accepts_groups={app.accepts_groups!r} is one text; give a list: [{app.accepts_groups!r}]"
+    else:
+        for group in app.accepts_groups:
+            if not _is_name(group):
+                yield f"accepts_groups has {group!r}, which is no group's name"
+    if app.lifespan is not None and not _is_lifespan(app.lifespan):
+        yield (
+            "lifespan must be callable without arguments and give an async context manager: "
+            "an async generator function under @contextlib.asynccontextmanager"
+        )
+    if not app.declarations:
+        yield (
+            'the app has no listeners, so there is nothing to run; declare one with @app.listener("topic"), '
+            "in this module or in one that it imports"
+        )
+
+
+def _is_lifespan(lifespan: Any) -> bool:
+    if (
+        not callable(lifespan)
+        or inspect.isasyncgenfunction(lifespan)
+        or inspect.iscoroutinefunction(lifespan)
+    ):
+        return False
+    try:
+        inspect.signature(lifespan).bind()
+    except TypeError:
+        return False
+    except ValueError:  # some builtin: calling it will show
+        return True
+    return True
+
+
+def _clashes(declarations: Iterable[Declaration]) -> Iterator[tuple[str, str]]:
+    by_name: dict[str, Declaration] = {}
+    by_topic: dict[str, Declaration] = {}
+    for each in declarations:
+        name = _name(each)
+        first = by_name.setdefault(name, each)
+        if first is not each and name != "<lambda>":
+            yield (
+                each.where,
+                f"listener {name!r}: the one at {first.where} has that name too; give one of them name=",
+            )
+        first = by_topic.setdefault(str(each.topic), each)
+        if first is not each:
+            what = (
+                f"listener {name!r}: topic {each.topic!r} is read by {_name(first)!r} at {first.where} already, and a "
+                "group has one listener a topic; do both in one handler, or make an App with a group of its own"
+            )
+            yield each.where, what
+
+
+# -- a listener ------------------------------------------------------------------------------------------------------
+
+
+def _name(declaration: Declaration) -> str:
+    return name_of(declaration.handler) if declaration.name is None else declaration.name
+
+
+def _listener(declaration: Declaration) -> tuple[Listener | None, list[str]]:
+    name = _name(declaration)
+    wrong = [f"listener {name!r}: {what}" for what in _option_problems(declaration)]
+    shape: HandlerShape | None = None
+    decode = None
+    try:
+        shape = shape_of(declaration.handler, declaration.local_names)
+    except ValueError as error:
+        wrong.append(f"handler {name_of(declaration.handler)!r} {error}")
+    if shape is not None:
+        wrong += [f"listener {name!r}: {what}" for what in _unfit(declaration, shape)]
+        try:
+            decode = decoder_for(shape.annotation)
+        except ValueError as error:
+            wrong.append(f"handler {name_of(declaration.handler)!r}: {error}")
+    if wrong or shape is None or decode is None:
+        return None, wrong
+    limit = declaration.time_limit
+    return (
+        Listener(
+            name=name,
+            topic=declaration.topic,
+            handler=shape.call,
+            is_async=shape.is_async,
+            takes_value=shape.takes_value,
+            takes_record=shape.takes_record,
+            decode=decode,
+            policy=declaration.retry,
+            failures=declaration.failures,
+            concurrency=declaration.concurrency,
+            time_limit_ms=None if limit is None else parse_duration_ms(limit),
+            give_up=declaration.give_up,
+            start=declaration.start,
+            where=declaration.where,
+        ),
+        [],
+    )
+
+
+def _option_problems(declaration: Declaration) -> Iterator[str]:
+    yield from _topic_problems(declaration.topic)
+    if declaration.name is None:
+        if name_of(declaration.handler) == "<lambda>":
+            yield "a lambda has no name for metrics and commands; give name="
+    elif not _is_name(declaration.name):
+        yield f"name={declaration.name!r} is no name; give a short text, or leave it out for the handler's"
+    yield from _retry_problems(declaration.retry)
+    if not isinstance(declaration.failures, Failures):
+        yield f"failures={declaration.failures!r} is no Failures; write failures=Failures(permanent=…)"
+    yield from _order_problems(declaration.order)
+    number: Any = declaration.concurrency
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        yield f"concurrency={number!r}: a whole number of handlers that may run at once, at least 1"
+    if declaration.time_limit is not None:
+        try:
+            parse_duration_ms(declaration.time_limit)
+        except ValueError as error:
+            yield f"time_limit: {error}"
+    yield from _give_up_problems(declaration.give_up)
+    if declaration.start not in get_args(Start):
+        yield f"start={declaration.start!r} is none of {_choices(Start)}"
+
+
+def _topic_problems(topic: Any) -> Iterator[str]:
+    if not isinstance(topic, str):
+        yield f"topic {topic!r} is no text; a listener reads one topic, so declare one for each"
+    elif not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        yield (
+            f"topic {topic!r} can't exist: Kafka allows letters, digits and . _ - in names, "
+            f"1 to {MAX_NAME_LENGTH} characters"
+        )
+
+
+def _retry_problems(retry: Any) -> Iterator[str]:
+    if not isinstance(retry, RetryPolicy):
+        yield f"retry={retry!r} is no RetryPolicy; write retry=RetryPolicy('5s', '30s', '10m')"
+        return
+    if retry.blocking is not None:
+        yield (
+            f"RetryPolicy(blocking={retry.blocking!r}): a failing record that holds up others comes with keyed lanes, "
+            f"{_NOT_YET}; leave it out, and the record climbs the ladder while others go on"
+        )
+    elif retry.after_dead_letter != "release":
+        yield (
+            f"RetryPolicy(after_dead_letter={retry.after_dead_letter!r}) belongs to blocking retries, "
+            f"{_NOT_YET}; leave it out"
+        )
+
+
+def _order_problems(order: str) -> Iterator[str]:
+    if order in {"key", "none"}:
+        wish = "ordered by key" if order == "key" else "without order"
+        yield f"order={order!r}: {wish} comes with keyed lanes, {_NOT_YET}; use order='partition'"
+    elif order not in get_args(Order):
+        yield f"order={order!r} is none of {_choices(Order)}"
+
+
+def _give_up_problems(give_up: str) -> Iterator[str]:
+    if give_up == "stop":
+        yield f"give_up='stop' comes with ordered retries, {_NOT_YET}; use 'dead-letter' or 'skip'"
+    elif give_up not in get_args(GiveUp):
+        yield f"give_up={give_up!r} is none of {_choices(GiveUp)}"
+
+
+def _unfit(declaration: Declaration, shape: HandlerShape) -> Iterator[str]:
+    if declaration.time_limit is not None and not shape.is_async:
+        yield (
+            f"time_limit={declaration.time_limit!r}, but the handler is a plain function, and a thread can't be stopped; "
+            "make it async def, or give the calls in it timeouts of their own"
+        )
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and bool(text) and text.isprintable() and text.strip() == text
+
+
+def _choices(literal: Any) -> str:
+    return ", ".join(map(repr, get_args(literal)))
