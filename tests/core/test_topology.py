@@ -215,7 +215,7 @@ class TestNamingProblems:
             ({"retry": "{topic}.{{x}}.{delay}"}, "retry", "has '{' '}'; topic names take"),
             ({"dlq": "{topic}.retry.5s"}, "dlq", "tier of 't' or dlq of 't'"),
             ({"dlq": "{topic}.dead", "replay": "{topic}.dead"}, "replay", "dlq of 't' or replay of 't'"),
-            ({"dlq": "{topic}.state"}, "dlq's state", "dlq of 't.state' or state of 't'"),
+            ({"dlq": "{topic}.state"}, "state", "dlq of 't.state' or state of 't'"),
         ],
     )
     def test_each_is_told_with_its_place(self, given_, where, what):

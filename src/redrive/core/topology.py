@@ -252,7 +252,7 @@ def _overlaps(naming: Naming) -> list[tuple[str, str]]:
         "dlq": naming.dlq("t", group="g"),
         "replay": naming.replay("t", group="g"),
         "parked": naming.parked("t", group="g"),
-        "dlq's state": naming.state(naming.dlq("t", group="g")),
+        "state": naming.state(naming.dlq("t", group="g")),
     }
     problems: list[tuple[str, str]] = []
     for where, name in names.items():

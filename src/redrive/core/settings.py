@@ -1,0 +1,236 @@
+"""
+All settings of an app, as one value that knows its own contradictions. Where they come from is an adapter's affair.
+
+A setting's path is its name in `redrive.toml` and, in capitals after `REDRIVE_`, in the environment. Durations and
+sizes are written with their unit there and hold numbers here: `commit_interval = "1s"` is `commit_interval_ms`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
+
+from redrive.core.client_options import ClientOptions, option_problems
+from redrive.core.topic_plan import DEFAULT_TIER_OUTAGE_MS
+from redrive.core.topology import Naming, naming_problems
+from redrive.core.units import format_duration, format_size
+from redrive.errors import Problem
+
+GroupProtocol = Literal["auto", "consumer", "classic"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+#: The client's own default, and redrive's.
+_MAX_POLL_INTERVAL_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How an app runs. `problems()` tells what can't be; nothing is checked before."""
+
+    #: The app to run, as `module:name`, where a command isn't told it.
+    app: str = ""
+    #: Where Kafka is: `host:port`, several by commas.
+    bootstrap_servers: str = ""
+    #: Under which name brokers log and limit this client; empty: the group's.
+    client_id: str = ""
+    #: Passed through to librdkafka: `[kafka]` in the file, `REDRIVE_KAFKA__SECURITY_PROTOCOL` in the environment.
+    kafka: ClientOptions = field(default_factory=ClientOptions)
+    #: `auto` asks the brokers once at the start: KIP-848 (`consumer`) where they have it, else `classic`.
+    group_protocol: GroupProtocol = "auto"
+    #: How long a start may take until Kafka answers; then the process ends, for its supervisor to see.
+    start_timeout_ms: int = 60_000
+    #: How long handlers may take to end when the process stops or a partition goes to another one.
+    shutdown_timeout_ms: int = 10_000
+    #: What finished since the last commit is run again after a crash.
+    commit_interval_ms: int = 1_000
+    #: Memory for records that wait for their due time, in all; about a second of full rate through 8 partitions.
+    window_bytes: int = 64_000_000
+    #: How long a broker may hold a fetch that finds nothing. It bounds how late a retry is noticed; 10 ms cost an
+    #: idle broker 3 to 7 % of a core for each consumer, the client's default of 500 ms halves the retry path's rate.
+    fetch_wait_ms: int = 10
+    #: Records of a partition that a worker thread is handed at once; fewer where handlers are slow.
+    run_records: int = 2_000
+    #: Records that the client fetches ahead; 20,000 take half the memory of its default 100,000 at the same rate.
+    prefetch_records: int = 20_000
+    #: How topics are called: `dotted`, `dashed` or `spring`; single names by templates, see `Naming.of`.
+    topic_style: str = "dotted"
+    retry_topic: str = ""
+    dlq_topic: str = ""
+    replay_topic: str = ""
+    parked_topic: str = ""
+    #: Replicas of the topics that redrive creates; 3 outlive a broker, 1 is for a single one.
+    replication: int = 3
+    #: Partitions of dead-letter topics; None: as many as the source, so that a letter keeps its number.
+    dlq_partitions: int | None = None
+    #: The longest outage after which no waiting record may have been deleted: tiers keep records that much longer.
+    tier_outage_ms: int = DEFAULT_TIER_OUTAGE_MS
+    #: Slows intake to one record a second while more than half of the records become dead letters.
+    brake: bool = True
+    #: Groups whose retries and replays are ours too, after the app was renamed.
+    accepts_groups: tuple[str, ...] = ()
+    #: Where probes and metrics are served, `host:port`; empty: nowhere.
+    http: str = ""
+    log_level: LogLevel = "INFO"
+
+    @property
+    def naming(self) -> Naming:
+        """How topics are called. Raises TopologyError where `problems` has any of it."""
+        return Naming.of(
+            self.topic_style,
+            retry=self.retry_topic or None,
+            dlq=self.dlq_topic or None,
+            replay=self.replay_topic or None,
+            parked=self.parked_topic or None,
+        )
+
+    def client_options(self, group: str) -> dict[str, str]:
+        """Gives all that the user says to the Kafka client, by librdkafka's names. It holds secrets in the clear."""
+        return {
+            **self.kafka,
+            "bootstrap.servers": self.bootstrap_servers,
+            "client.id": self.client_id or group,
+            "fetch.wait.max.ms": str(self.fetch_wait_ms),
+            "queued.min.messages": str(self.prefetch_records),
+        }
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Gives all that is wrong, each with its path and how to mend it; no value of a secret is shown."""
+        return tuple(
+            Problem(*problem)
+            for check in (_servers, _client, _choices, _ranges, _topics, _groups, _times, _address)
+            for problem in check(self)
+        )
+
+
+def setting_path(field: str) -> str:
+    """Gives the path of a field of `Settings`: units are in the value there, not in the name."""
+    return field.removesuffix("_ms").removesuffix("_bytes")
+
+
+#: The fields of `Settings` by path.
+PATHS = {setting_path(each.name): each.name for each in fields(Settings)}
+
+_Problems = Iterator[tuple[str, str]]
+
+_HOST = r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/,\[\]]+)"
+_SERVER = re.compile(rf"(?:[a-zA-Z_]+://)?{_HOST}(?::([0-9]{{1,5}}))?")
+_ADDRESS = re.compile(rf"{_HOST}:([0-9]{{1,5}})")
+
+
+def _servers(settings: Settings) -> _Problems:
+    path = "bootstrap_servers"
+    if not settings.bootstrap_servers.strip():
+        yield (
+            path,
+            (
+                "not set, so nobody knows where Kafka is: set REDRIVE_BOOTSTRAP_SERVERS=host:9092, "
+                'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers'
+            ),
+        )
+        return
+    for server in settings.bootstrap_servers.split(","):
+        matched = _SERVER.fullmatch(server.strip())
+        if matched is None or int(matched[1] or 1) not in range(1, 65_536):
+            yield path, f"{server.strip()!r} is no address: write host:port, several by commas"
+        elif server.strip().lower().startswith(("http://", "https://")):
+            yield path, f"{server.strip()!r} is a web address; Kafka's is host:port, usually port 9092"
+
+
+def _client(settings: Settings) -> _Problems:
+    for name, what in option_problems(settings.kafka, group_protocol=settings.group_protocol):
+        yield f"kafka.{name}", what
+
+
+def _choices(settings: Settings) -> _Problems:
+    for path, value, choices in (
+        ("group_protocol", settings.group_protocol, get_args(GroupProtocol)),
+        ("log_level", settings.log_level, get_args(LogLevel)),
+    ):
+        if value not in choices:
+            yield path, f"{value!r} is none of {', '.join(choices)}"
+
+
+_SECOND, _MINUTE, _DAY = 1_000, 60_000, 86_400_000
+
+#: What numbers may be, how they are written, and why no more or less.
+_RANGES: tuple[tuple[str, int, int, Callable[[int], str], str], ...] = (
+    ("start_timeout_ms", _SECOND, 60 * _MINUTE, format_duration, "a start that hangs longer should be seen"),
+    (
+        "shutdown_timeout_ms",
+        100,
+        30 * _MINUTE,
+        format_duration,
+        "handlers need some time, and a stop must end",
+    ),
+    (
+        "commit_interval_ms",
+        10,
+        _MINUTE,
+        format_duration,
+        "a crash repeats what finished since the last commit",
+    ),
+    ("window_bytes", 1_000_000, 2**40, format_size, "with less, waiting records are fetched again and again"),
+    ("fetch_wait_ms", 1, 500, format_duration, "it is how late a retry may be noticed"),
+    ("run_records", 1, 100_000, str, "a run must end before its partition can be given away"),
+    ("prefetch_records", 1, 10_000_000, str, "they are kept in memory"),
+    ("replication", 1, 100, str, "it is a number of brokers"),
+    ("dlq_partitions", 1, 10_000, str, "it is a number of partitions"),
+    ("tier_outage_ms", _MINUTE, 36_500 * _DAY, format_duration, "records that wait longer are deleted"),
+)
+
+
+def _ranges(settings: Settings) -> _Problems:
+    for name, low, high, shown, why in _RANGES:
+        value = getattr(settings, name)
+        if value is not None and not low <= value <= high:
+            given = shown(value) if value >= 0 else str(value)
+            yield setting_path(name), f"{given} is not between {shown(low)} and {shown(high)}: {why}"
+
+
+def _topics(settings: Settings) -> _Problems:
+    found = naming_problems(
+        settings.topic_style,
+        retry=settings.retry_topic or None,
+        dlq=settings.dlq_topic or None,
+        replay=settings.replay_topic or None,
+        parked=settings.parked_topic or None,
+    )
+    for where, what in found:
+        yield {"style": "topic_style", "state": "dlq_topic"}.get(where, f"{where}_topic"), what
+
+
+def _groups(settings: Settings) -> _Problems:
+    groups = settings.accepts_groups
+    if any(not group.strip() for group in groups):
+        yield "accepts_groups", "has an empty name; give groups by their names"
+    if repeated := sorted({group for group in groups if groups.count(group) > 1}):
+        yield "accepts_groups", f"has {', '.join(map(repr, repeated))} twice; once is enough"
+
+
+def _times(settings: Settings) -> _Problems:
+    if settings.prefetch_records < settings.run_records:
+        yield (
+            "prefetch_records",
+            (
+                f"{settings.prefetch_records} is less than run_records ({settings.run_records}), so no run would ever be "
+                "full; raise it or lower run_records"
+            ),
+        )
+    poll = settings.kafka.get("max.poll.interval.ms", str(_MAX_POLL_INTERVAL_MS))
+    if not poll.isdecimal():
+        yield "kafka.max.poll.interval.ms", f"{poll!r} is no number of milliseconds"
+    elif settings.shutdown_timeout_ms * 3 > int(poll):
+        yield (
+            "shutdown_timeout",
+            (
+                f"{format_duration(settings.shutdown_timeout_ms)} is more than a third of kafka.max.poll.interval.ms "
+                f"({poll}): the group would give this process up while it waits for its handlers; "
+                f"lower it, or raise that to {settings.shutdown_timeout_ms * 3}"
+            ),
+        )
+
+
+def _address(settings: Settings) -> _Problems:
+    matched = _ADDRESS.fullmatch(settings.http)
+    if settings.http and (matched is None or int(matched[1]) > 65_535):
+        yield "http", f"{settings.http!r} is no address to serve at: write host:port, such as 127.0.0.1:9600"

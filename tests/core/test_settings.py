@@ -1,0 +1,207 @@
+"""The defaults, and all contradictions at once."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from redrive.core.client_options import ClientOptions
+from redrive.core.settings import PATHS, Settings
+from redrive.core.topology import Naming
+from redrive.errors import TopologyError
+
+GOOD = Settings(bootstrap_servers="kafka:9092")
+
+
+def _wrong(**changes: object) -> list[tuple[str, str]]:
+    return [tuple(problem) for problem in replace(GOOD, **changes).problems()]
+
+
+def _paths(**changes: object) -> list[str]:
+    return [path for path, _ in _wrong(**changes)]
+
+
+class TestDefaults:
+    def test_only_the_brokers_have_to_be_named(self):
+        assert GOOD.problems() == ()
+        assert [problem.where for problem in Settings().problems()] == ["bootstrap_servers"]
+
+    def test_who_forgot_them_reads_how_to_set_them(self):
+        (problem,) = Settings(bootstrap_servers=" ").problems()
+        assert str(problem) == (
+            "bootstrap_servers: not set, so nobody knows where Kafka is: set REDRIVE_BOOTSTRAP_SERVERS=host:9092, "
+            'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers'
+        )
+
+    def test_a_path_has_no_unit_and_no_two_fields_share_one(self):
+        assert len(PATHS) == len(fields(Settings))
+        assert (PATHS["commit_interval"], PATHS["window"], PATHS["brake"]) == (
+            "commit_interval_ms",
+            "window_bytes",
+            "brake",
+        )
+
+    def test_topics_are_dotted(self):
+        assert GOOD.naming == Naming()
+
+
+class TestClientOptions:
+    def test_they_are_the_user_s_own_and_the_settings_that_have_a_name_here(self):
+        settings = replace(GOOD, kafka=ClientOptions({"security.protocol": "SSL"}), fetch_wait_ms=20)
+        assert settings.client_options("payments") == {
+            "security.protocol": "SSL",
+            "bootstrap.servers": "kafka:9092",
+            "client.id": "payments",
+            "fetch.wait.max.ms": "20",
+            "queued.min.messages": "20000",
+        }
+
+    def test_a_client_id_of_one_s_own(self):
+        assert replace(GOOD, client_id="pay-1").client_options("payments")["client.id"] == "pay-1"
+
+    def test_secrets_do_not_show_in_settings(self):
+        settings = replace(GOOD, kafka=ClientOptions({"sasl.password": "hunter2"}))
+        assert "hunter2" not in repr(settings)
+        assert "hunter2" not in str(settings.problems())
+
+
+class TestServers:
+    @pytest.mark.parametrize(
+        "servers",
+        ["kafka:9092", "kafka", "a:1, b:65535", "10.0.0.1:9092", "[::1]:9092", "SASL_SSL://kafka:9093"],
+    )
+    def test_addresses(self, servers):
+        assert _wrong(bootstrap_servers=servers) == []
+
+    @pytest.mark.parametrize(
+        "servers",
+        [
+            "kafka:",
+            "kafka:0",
+            "kafka:65536",
+            "kafka:port",
+            "a:1,,b:2",
+            "a:1 b:2",
+            "a:1;b:2",
+            "kafka:9092/x",
+            "::1:9092",
+        ],
+    )
+    def test_no_addresses(self, servers):
+        assert set(_paths(bootstrap_servers=servers)) == {"bootstrap_servers"}
+
+    def test_a_web_address_is_none_of_kafka(self):
+        assert _wrong(bootstrap_servers="http://kafka:8080") == [
+            (
+                "bootstrap_servers",
+                "'http://kafka:8080' is a web address; Kafka's is host:port, usually port 9092",
+            )
+        ]
+
+
+class TestRanges:
+    @pytest.mark.parametrize(
+        ("changes", "path", "what"),
+        [
+            ({"start_timeout_ms": 1}, "start_timeout", "1ms is not between 1s and 1h"),
+            ({"shutdown_timeout_ms": 0}, "shutdown_timeout", "0s is not between 100ms and 30m"),
+            ({"commit_interval_ms": 61_000}, "commit_interval", "1m1s is not between 10ms and 1m"),
+            ({"window_bytes": 64}, "window", "64B is not between 1MB and 1TiB"),
+            ({"fetch_wait_ms": 0}, "fetch_wait", "0s is not between 1ms and 500ms"),
+            ({"run_records": 0}, "run_records", "0 is not between 1 and 100000"),
+            ({"prefetch_records": -1}, "prefetch_records", "-1 is not between"),
+            ({"replication": 0}, "replication", "0 is not between 1 and 100"),
+            ({"dlq_partitions": 0}, "dlq_partitions", "0 is not between 1 and 10000"),
+            ({"tier_outage_ms": 0}, "tier_outage", "0s is not between 1m and 36500d"),
+        ],
+    )
+    def test_what_makes_no_sense_is_told_with_its_bounds(self, changes, path, what):
+        assert [(found, text) for found, text in _wrong(**changes) if found == path and what in text] != []
+
+
+class TestContradictions:
+    def test_a_choice_that_there_is_not(self):
+        assert _wrong(group_protocol="eager", log_level="LOUD") == [
+            ("group_protocol", "'eager' is none of auto, consumer, classic"),
+            ("log_level", "'LOUD' is none of DEBUG, INFO, WARNING, ERROR"),
+        ]
+
+    def test_client_settings_have_their_names_as_paths(self):
+        options = ClientOptions({"acks": "1", "security.protocol": "SSL", "session.timeout.ms": "6000"})
+        assert _paths(kafka=options) == ["kafka.acks", "kafka.session.timeout.ms"]
+        assert _paths(kafka=options, group_protocol="classic") == ["kafka.acks"]
+
+    def test_a_run_that_can_never_be_filled(self):
+        assert _paths(prefetch_records=100) == ["prefetch_records"]
+        assert _paths(prefetch_records=100, run_records=100) == []
+
+    def test_a_shut_down_that_outlives_its_membership(self):
+        assert _paths(shutdown_timeout_ms=100_000) == []
+        assert _wrong(shutdown_timeout_ms=100_001) == [
+            (
+                "shutdown_timeout",
+                (
+                    "1m40s1ms is more than a third of kafka.max.poll.interval.ms (300000): the group would give this "
+                    "process up while it waits for its handlers; lower it, or raise that to 300003"
+                ),
+            )
+        ]
+        longer = ClientOptions({"max.poll.interval.ms": "600000"})
+        assert _paths(shutdown_timeout_ms=100_001, kafka=longer) == []
+        assert _paths(kafka=ClientOptions({"max.poll.interval.ms": "long"})) == ["kafka.max.poll.interval.ms"]
+
+    def test_groups_to_accept(self):
+        assert _paths(accepts_groups=("old", "older")) == []
+        assert _paths(accepts_groups=("old", "", "old")) == ["accepts_groups", "accepts_groups"]
+
+    @pytest.mark.parametrize("http", ["", "127.0.0.1:9600", "0.0.0.0:0", "[::]:9600", "localhost:80"])
+    def test_addresses_to_serve_at(self, http):
+        assert _wrong(http=http) == []
+
+    @pytest.mark.parametrize("http", ["9600", ":9600", "localhost", "localhost:99999", "http://localhost:80"])
+    def test_no_addresses_to_serve_at(self, http):
+        assert _paths(http=http) == ["http"]
+
+
+class TestNaming:
+    def test_a_style_with_a_template(self):
+        settings = replace(GOOD, topic_style="dashed", retry_topic="{topic}.{group}.{delay}")
+        assert settings.problems() == ()
+        assert settings.naming == Naming.of("dashed", retry="{topic}.{group}.{delay}")
+
+    def test_problems_have_the_settings_paths(self):
+        assert _paths(topic_style="camel") == ["topic_style"]
+        assert _paths(retry_topic="retry", dlq_topic="dlq", replay_topic="x", parked_topic="y") == [
+            *("retry_topic", "retry_topic"),
+            "dlq_topic",
+            "replay_topic",
+            "parked_topic",
+        ]
+        assert _paths(dlq_topic="{topic}.state") == ["dlq_topic"]
+
+    def test_no_naming_comes_of_them(self):
+        with pytest.raises(TopologyError):
+            replace(GOOD, topic_style="camel").naming  # noqa: B018
+
+
+def test_all_is_told_at_once():
+    wrong = replace(
+        Settings(),
+        kafka=ClientOptions({"acks": "0", "enable.auto.commit": "true"}),
+        group_protocol="eager",
+        commit_interval_ms=0,
+        replication=0,
+        retry_topic="{topic}",
+        accepts_groups=("a", "a"),
+        http="9600",
+    )
+    assert [problem.where for problem in wrong.problems()] == [
+        "bootstrap_servers",
+        "kafka.acks",
+        "kafka.enable.auto.commit",
+        "group_protocol",
+        "commit_interval",
+        "replication",
+        "retry_topic",
+        "accepts_groups",
+        "http",
+    ]
