@@ -1,0 +1,77 @@
+"""What must be there before a group is joined, and what its absence means."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from redrive.core.topology import ListenerTopics, Role
+from redrive.core.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTopics:
+    """Topics that an app needs and the cluster doesn't have: pairs of a source and its listener, and redrive's own."""
+
+    sources: tuple[tuple[str, str], ...]
+    own: tuple[tuple[str, Role], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.own)
+
+
+def find_missing(listeners: Iterable[ListenerTopics], existing: Collection[str]) -> MissingTopics:
+    """Gives which topics of `listeners` are not among the `existing` ones, each once, in the listeners' order."""
+    sources: dict[str, str] = {}
+    own: dict[str, Role] = {}
+    for topics in listeners:
+        for role, name in topics.by_role():
+            if name in existing:
+                continue
+            if role is Role.SOURCE:
+                sources.setdefault(name, topics.listener)
+            else:
+                own.setdefault(name, role)
+    return MissingTopics(tuple(sources.items()), tuple(own.items()))
+
+
+def explain_missing(missing: MissingTopics, existing: Collection[str], *, target: str) -> str:
+    """
+    Gives what to tell the operator: sources are their producers' affair, the others come by one command.
+
+    `target`: the app as commands take it, `service:app`.
+    """
+    return "\n".join([*_sources(missing, existing, target), *_own(missing, target)])
+
+
+def explain_orphans(tiers: Sequence[tuple[str, int]]) -> str:
+    """Gives what to tell of tiers that an older policy left with waiting records: pairs of name and delay in ms."""
+    shown = ", ".join(
+        f"{name} ({format_duration(delay_ms)})" if delay_ms else name for name, delay_ms in tiers
+    )
+    return (
+        f"retry topics of an older policy still hold records: {shown}. They are read as well, each record runs at its "
+        "due time; delete the topics when they are empty"
+    )
+
+
+def _sources(missing: MissingTopics, existing: Collection[str], target: str) -> Iterator[str]:
+    for source, listener in missing.sources:
+        alike = get_close_matches(source, sorted(existing), n=1, cutoff=0.8)
+        guess = f" There is a topic {alike[0]!r}: a typing error?" if alike else ""
+        yield (
+            f"source topic {source!r} of listener {listener!r} doesn't exist in this cluster.{guess} Its producers "
+            "usually create it; to create it with 4 partitions: "
+            f"redrive topics apply {target} --create-sources 4"
+        )
+
+
+def _own(missing: MissingTopics, target: str) -> Iterator[str]:
+    if not missing.own:
+        return
+    shown = ", ".join(f"{name} ({role})" for name, role in missing.own)
+    how_many = (
+        "1 topic that redrive needs is"
+        if len(missing.own) == 1
+        else f"{len(missing.own)} topics that redrive needs are"
+    )
+    yield f"{how_many} missing: {shown}. Create {'it' if len(missing.own) == 1 else 'them'}: redrive topics apply {target}"

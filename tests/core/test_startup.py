@@ -1,0 +1,57 @@
+"""What is told before a group is joined, when topics are missing or left over."""
+
+from redrive.core.startup import explain_missing, explain_orphans, find_missing
+from redrive.core.topology import Naming, Role, name_topics
+
+ORDERS = name_topics("charge", "orders", [5000, 30_000], group="payments", naming=Naming())
+PAYOUTS = name_topics("pay", "payouts", [], group="payments", naming=Naming())
+ALL = [name for topics in (ORDERS, PAYOUTS) for _, name in topics.by_role()]
+
+
+def _told(existing):
+    missing = find_missing([ORDERS, PAYOUTS], existing)
+    return explain_missing(missing, existing, target="service:app")
+
+
+def test_nothing_is_missing_where_all_topics_are_there():
+    assert not find_missing([ORDERS, PAYOUTS], ALL)
+
+
+def test_sources_and_own_topics_are_told_apart():
+    missing = find_missing(
+        [ORDERS, PAYOUTS],
+        [name for name in ALL if name not in {"orders", "orders.retry.5s", "payouts.replay"}],
+    )
+
+    assert missing.sources == (("orders", "charge"),)
+    assert missing.own == (("orders.retry.5s", Role.TIER), ("payouts.replay", Role.REPLAY))
+
+
+def test_missing_own_topics_come_by_one_command():
+    assert _told([name for name in ALL if name not in {"orders.retry.5s", "orders.dlq"}]) == (
+        "2 topics that redrive needs are missing: orders.retry.5s (tier), orders.dlq (dlq). "
+        "Create them: redrive topics apply service:app"
+    )
+    assert _told([name for name in ALL if name != "orders.dlq"]) == (
+        "1 topic that redrive needs is missing: orders.dlq (dlq). Create it: redrive topics apply service:app"
+    )
+
+
+def test_a_missing_source_is_its_producers_affair():
+    assert _told([name for name in ALL if name != "payouts"]) == (
+        "source topic 'payouts' of listener 'pay' doesn't exist in this cluster. Its producers usually create it; "
+        "to create it with 4 partitions: redrive topics apply service:app --create-sources 4"
+    )
+
+
+def test_a_source_with_a_typing_error_names_the_topic_that_was_meant():
+    told = _told([name for name in ALL if name != "payouts"] + ["payout"])
+
+    assert "There is a topic 'payout': a typing error?" in told
+
+
+def test_orphaned_tiers_are_told_with_their_delays():
+    assert explain_orphans([("orders.retry.1m", 60_000), ("orders.retry.2", 0)]) == (
+        "retry topics of an older policy still hold records: orders.retry.1m (1m), orders.retry.2. They are read as "
+        "well, each record runs at its due time; delete the topics when they are empty"
+    )
