@@ -63,6 +63,7 @@ class Run:
         "iterator",
         "lane",
         "listener",
+        "moved_mono_ms",
         "outage",
         "records",
         "settled",
@@ -89,6 +90,8 @@ class Run:
         self.starts_ms: list[float] = []
         self.outage: Failed | None = None
         self.started_mono_ms: float | None = None
+        #: When it was last seen to be at another record than the time before.
+        self.moved_mono_ms = 0.0
         self.failures_seen = 0
         self.starts_seen = 0
         #: Headers of ours that could not be read.

@@ -27,6 +27,9 @@ class Commits:
     """The commits of one consumer. `identity` gives the hash that a topic's map carries."""
 
     def __init__(self, interval_ms: int, identity: Callable[[str], str]) -> None:
+        #: Commits that were confirmed, and those of which a partition was refused.
+        self.confirmed = 0
+        self.refused = 0
         self._interval_ms = interval_ms
         self._identity = identity
         self._number = 0
@@ -74,10 +77,12 @@ class Commits:
             if lane.alive and key not in failed:
                 lane.acked = value
         if failed:
+            self.refused += 1
             self._with_maps = len(self._sent) > 1
             self._chunk_chars = max(1, min(self._chunk_chars, _ENTRY_CHARS * len(self._sent)) // 2)
             self._next_mono_ms = now.mono_ms + self._interval_ms
         else:
+            self.confirmed += 1
             self._with_maps = True
             self._chunk_chars = CHUNK_CHARS
         self._sent = {}
@@ -89,6 +94,7 @@ class Commits:
 
     def confirm(self, lanes: Iterable[Lane], snapshots: dict[TopicPartition, Snapshot]) -> None:
         """The synchronous commit of `final` was confirmed."""
+        self.confirmed += 1
         for lane in lanes:
             lane.acked = snapshots.get(lane.key, lane.acked)
 

@@ -411,6 +411,7 @@ class Engine:
         for run in self.runs:
             taken = run.taken()
             if taken - 1 > run.settled and run.lane.alive:
+                run.moved_mono_ms = now.mono_ms
                 self._settle(run, taken - 1, now)
         for listener in self.listeners:
             if listener.plan.brake and listener.brake.refresh(now.mono_ms):

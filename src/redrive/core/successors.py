@@ -131,7 +131,8 @@ class Successors:
             listener=plan.name,
             replay_topic=plan.replay,
         )
-        self._outbox.append(Report("dead-letter", _failure_fields(lane, failed, action.reason)))
+        fields = {**_failure_fields(lane, failed, action.reason), "event_id": envelope.event_id}
+        self._outbox.append(Report("dead-letter", fields))
         self._send(Pending(lane, failed.record, envelope, plan.dlq))
 
     def _too_large(self, pending: Pending, now: Now) -> None:
