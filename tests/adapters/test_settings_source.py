@@ -208,7 +208,7 @@ class TestProblems:
             "brake (REDRIVE_BRAKE): 'perhaps' can't be taken: it should be a valid boolean, unable to interpret input",
             (
                 "bootstrap_servers: not set, so nobody knows where Kafka is: set REDRIVE_BOOTSTRAP_SERVERS=host:9092, "
-                'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers'
+                'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers. To see redrive without a Kafka: redrive demo'
             ),
             (
                 "kafka.acks (redrive.toml): leave it out: an offset passes when all in-sync replicas have the successor; "
@@ -222,7 +222,7 @@ class TestProblems:
                 "window (REDRIVE_WINDOW): 1kB is not between 1MB and 1TiB: with less, waiting records are fetched again "
                 "and again"
             ),
-            "http (command line): '9600' is no address to serve at: write host:port, such as 127.0.0.1:9600",
+            "http (app or command line): '9600' is no address to serve at: write host:port, such as 127.0.0.1:9600",
         ]
 
     @pytest.mark.parametrize(

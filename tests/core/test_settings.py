@@ -29,7 +29,7 @@ class TestDefaults:
         (problem,) = Settings(bootstrap_servers=" ").problems()
         assert str(problem) == (
             "bootstrap_servers: not set, so nobody knows where Kafka is: set REDRIVE_BOOTSTRAP_SERVERS=host:9092, "
-            'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers'
+            'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers. To see redrive without a Kafka: redrive demo'
         )
 
     def test_a_path_has_no_unit_and_no_two_fields_share_one(self):

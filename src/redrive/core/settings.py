@@ -124,7 +124,7 @@ def _servers(settings: Settings) -> _Problems:
             path,
             (
                 "not set, so nobody knows where Kafka is: set REDRIVE_BOOTSTRAP_SERVERS=host:9092, "
-                'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers'
+                'bootstrap_servers = "host:9092" in redrive.toml, or --bootstrap-servers. To see redrive without a Kafka: redrive demo'
             ),
         )
         return
