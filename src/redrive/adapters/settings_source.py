@@ -34,14 +34,13 @@ def load_settings(
     """
     Gives the settings of an app from, strongest first: `overrides`, the environment, the file, the defaults.
 
-    `config_file`: by default `redrive.toml` in the working directory, if it is there. `overrides`: what a command was
-    told, values by path (`{"bootstrap_servers": …, "kafka": {…}}`), None for not given. In the environment names start
-    with `REDRIVE_`, those of client settings with `REDRIVE_KAFKA__` (`REDRIVE_KAFKA__SECURITY_PROTOCOL` is
+    `config_file`: by default `redrive.toml` in the working directory, if it is there. `overrides`: what the app or
+    a command says, values by path (`{"bootstrap_servers": …, "kafka": {…}}`), None for not given. In the environment
+    names start with `REDRIVE_`, those of client settings with `REDRIVE_KAFKA__` (`REDRIVE_KAFKA__SECURITY_PROTOCOL` is
     `security.protocol`); an empty variable is as good as none.
 
     Raises SettingsError with all problems at once, each with its path and where it came from: unknown names, values
-    that can't be read, contradictions, a file that is missing or no TOML. Values of client settings, of which any may
-    be a secret, are never in it.
+    that can't be read, contradictions, a file that is missing or no TOML. No value of a secret is ever in it.
     """
     layers = (_from_file(config_file), _from_environment(), _from_overrides(overrides))
     values: dict[str, object] = {}
@@ -85,7 +84,9 @@ def _from_file(config_file: Path | None) -> _Layer:
 
 
 def _from_overrides(overrides: Mapping[str, object]) -> _Layer:
-    return _layer({path: value for path, value in overrides.items() if value is not None}, "command line")
+    return _layer(
+        {path: value for path, value in overrides.items() if value is not None}, "app or command line"
+    )
 
 
 def _layer(found: Mapping[str, object], origin: str) -> _Layer:
