@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 #: The client's own log lines: about twenty a second while no broker answers, so nobody sees them unless asked for.
 CLIENT_LOG = logging.getLogger("redrive.kafka.client")
+CLIENT_LOG.setLevel(logging.CRITICAL)
 
 
 class Changed(NamedTuple):

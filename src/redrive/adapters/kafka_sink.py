@@ -37,16 +37,16 @@ class KafkaSink:
         number = self._number
         self._out[number] = produce.token
         client = self._alone() if produce.alone else self.client
-        more: dict[str, int] = {} if produce.partition < 0 else {"partition": produce.partition}
+        report = partial(self._on_delivery, number)
         for _ in range(_QUEUE_FULL_WAITS):
             try:
                 client.produce(
                     produce.topic,
                     produce.value,
                     produce.key,
+                    produce.partition,
+                    report,
                     headers=produce.headers,
-                    on_delivery=partial(self._on_delivery, number),
-                    **more,
                 )
             except BufferError:
                 self._poll(client, _QUEUE_FULL_WAIT_S)

@@ -24,7 +24,7 @@ from redrive.core.successors import Successors
 HARVEST_INTERVAL_MS = 200.0
 #: Unacknowledged successors of one lane: beyond this its intake waits, so that the map of finished offsets still
 #: fits into a commit and memory stays bounded while the dead-letter topic is away.
-PENDING_RECORDS = 1000
+PENDING_RECORDS = 10000
 PENDING_BYTES = 16 << 20
 #: Dead letters that may happen beyond the brake's headroom before new runs wait for results.
 BUDGET_SLACK = 50
@@ -153,6 +153,7 @@ class Engine:
             lane.is_stopping = True
             lane.listener.queued -= lane.queued()
             lane.queue.clear()
+            lane.returned.clear()
             lane.window, lane.reposts = Window(), Window()
             for run in self.runs:
                 if run.lane is lane:
@@ -297,13 +298,18 @@ class Engine:
         """The first `done` records of the run are finished or failed; those before `run.settled` were counted."""
         lane, listener = run.lane, run.lane.listener
         failures = run.failures[run.failures_seen :]
+        if done < len(run.records):  # the worker may be further by now
+            settled = {record.offset() for record in run.records[run.settled : done]}
+            failures = [failed for failed in failures if failed.record.offset() in settled]
         run.failures_seen += len(failures)
         count = done - run.settled
         failed_offsets = [failed.record.offset() for failed in failures]
         if run.is_of_tier:
-            run.failed_offsets.update(failed_offsets)
-            offsets = (record.offset() for record in run.records[run.settled : done])
-            lane.offsets.close_all(offset for offset in offsets if offset not in run.failed_offsets)
+            offsets = [record.offset() for record in run.records[run.settled : done]]
+            if failures or run.failed_offsets:
+                run.failed_offsets.update(failed_offsets)
+                offsets = [offset for offset in offsets if offset not in run.failed_offsets]
+            lane.offsets.close_all(offsets)
             self._measure_lateness(run)
         else:
             if failures:

@@ -182,7 +182,7 @@ class Lane:
 
     def queued(self) -> int:
         """Fetched records of this source lane that no worker has yet."""
-        return sum(len(batch.records) for batch in self.queue)
+        return sum(len(batch.records) for batches in (self.queue, self.returned) for batch in batches)
 
     def has_work(self, now: Now) -> bool:
         """Whether a run could be made of this lane now."""

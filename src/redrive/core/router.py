@@ -70,24 +70,23 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         return DeadLetter(Reason.PERMANENT)
     if policy.is_last(failed.attempt):
         return DeadLetter(Reason.EXHAUSTED)
-    tier, wait_ms = _next_wait(failed, policy, roll)
+    wait_ms: float
+    if (asked_ms := failed.failure.retry_after_ms) is not None:
+        tier, wait_ms = tier_for(asked_ms, policy.delays_ms), asked_ms
+    else:
+        tier = min(max(0, failed.attempt - 1 - policy.immediate_retries), len(policy.delays_ms) - 1)
+        wait_ms = policy.delays_ms[tier] * (1 + policy.jitter * roll)
     # Rounded up: a due that is a fraction too small would let the record start early.
     due_ms = -int(-(failed.failed_ms + wait_ms) // 1)
-    first_failed_ms = failed.envelope.first_failed_ms if failed.envelope else None
-    age_ms = due_ms - (failed.failed_ms if first_failed_ms is None else first_failed_ms)
-    if wait_ms > MAX_WAIT_MS or (policy.max_age_ms is not None and age_ms > policy.max_age_ms):
+    if wait_ms > MAX_WAIT_MS or (policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms):
         return DeadLetter(Reason.EXPIRED)
     return Retry(tier, due_ms)
 
 
-def _next_wait(failed: Failed, policy: RetryPolicy, roll: float) -> tuple[int, float]:
-    """The tier and the wait in milliseconds."""
-    asked_ms = failed.failure.retry_after_ms
-    if asked_ms is not None:
-        return tier_for(asked_ms, policy.delays_ms), asked_ms
-    tier = failed.attempt - 1 - policy.immediate_retries
-    tier = max(0, min(tier, len(policy.delays_ms) - 1))
-    return tier, policy.delays_ms[tier] * (1 + policy.jitter * roll)
+def _age_ms(failed: Failed, due_ms: int) -> float:
+    """How long after the first failure the next attempt would be."""
+    first_failed_ms = failed.envelope.first_failed_ms if failed.envelope else None
+    return due_ms - (failed.failed_ms if first_failed_ms is None else first_failed_ms)
 
 
 def tier_for(wait_ms: float, delays_ms: tuple[int, ...]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from redrive.core.commands import Command, Failed, Produce, Refusal, Report
-from redrive.core.dialects import foreign_headers, read_envelope, replay_headers_only, shrink, with_envelope
+from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only, shrink, with_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane
 from redrive.core.plan import Now
@@ -64,13 +64,12 @@ class Successors:
             if action.reason != "asked":
                 self._outbox.append(Report("record-given-up", _failure_fields(lane, failed, action.reason)))
             return False
-        envelope = self._envelope(lane, failed)
         if isinstance(action, Retry):
             tier = plan.tiers[action.tier].topic
             counters.retried[tier] += 1
-            self._send(Pending(lane, failed.record, msgspec.structs.replace(envelope, due_ms=action.due_ms), tier))
+            self._send(Pending(lane, failed.record, self._envelope(failed, action.due_ms), tier))
             return False
-        self._dead_letter(lane, failed, envelope, action)
+        self._dead_letter(lane, failed, action)
         return True
 
     def repost(self, lane: Lane, record: RawRecord, now: Now) -> None:
@@ -84,7 +83,7 @@ class Successors:
     def delivered(self, pending: Pending) -> None:
         """All in-sync replicas have it: the offset of its record may pass."""
         lane = pending.lane
-        self._account(pending, -1)
+        self._end(pending)
         if lane.alive:
             lane.offsets.close(pending.record.offset())
 
@@ -92,7 +91,7 @@ class Successors:
         """The write failed: judge it when it was too large by itself, else try again later."""
         lane = pending.lane
         if not lane.alive:
-            self._account(pending, -1)
+            self._end(pending)
             return
         if refusal.kind == "too-large":
             self._too_large(pending, now)
@@ -118,13 +117,13 @@ class Successors:
             if pending.lane.alive:
                 self._produce(pending)
             else:
-                self._account(pending, -1)
+                self._end(pending)
 
-    def _dead_letter(self, lane: Lane, failed: Failed, envelope: Envelope, action: DeadLetter) -> None:
+    def _dead_letter(self, lane: Lane, failed: Failed, action: DeadLetter) -> None:
         plan = lane.listener.plan
         lane.listener.counters.dead[action.reason] += 1
         envelope = msgspec.structs.replace(
-            envelope,
+            self._envelope(failed, None),
             reason=action.reason,
             failure_stack=failed.failure.stack,
             fingerprint=failed.failure.fingerprint,
@@ -168,12 +167,15 @@ class Successors:
         self._produce(pending)
 
     def _send(self, pending: Pending) -> None:
-        self._account(pending, 1)
+        lane = pending.lane
+        lane.pending += 1
+        lane.pending_bytes += len(pending.record)
         self._produce(pending)
 
-    def _account(self, pending: Pending, sign: int) -> None:
-        pending.lane.pending += sign
-        pending.lane.pending_bytes += sign * len(pending.record)
+    def _end(self, pending: Pending) -> None:
+        lane = pending.lane
+        lane.pending -= 1
+        lane.pending_bytes -= len(pending.record)
 
     def _produce(self, pending: Pending) -> None:
         record, key = pending.record, pending.lane.key
@@ -186,37 +188,43 @@ class Successors:
                 key.partition if aligned else -1,
                 record.key(),
                 None if pending.headers_only else record.value(),
-                with_envelope(_carried_headers(pending), pending.envelope),
+                # Without its value for want of room, the copy gives up the producer's headers too.
+                with_envelope(None if pending.headers_only else record.headers(), pending.envelope),
                 pending.alone,
             )
         )
 
-    def _envelope(self, lane: Lane, failed: Failed) -> Envelope:
-        """What all successors of this failure say."""
-        before = failed.envelope or source_envelope(failed.record)
-        failed_ms = int(failed.failed_ms)
-        return msgspec.structs.replace(
-            before,
+    def _envelope(self, failed: Failed, due_ms: int | None) -> Envelope:
+        """What the successor of this failure says."""
+        before, failure, failed_ms = failed.envelope, failed.failure, int(failed.failed_ms)
+        if before is None:
+            before = source_envelope(failed.record)
+        return Envelope(
             group=self._group,
             attempt=failed.attempt,
-            due_ms=None,
-            hops=0,
+            due_ms=due_ms,
+            event_id=before.event_id,
+            source_topic=before.source_topic,
+            source_partition=before.source_partition,
+            source_offset=before.source_offset,
+            source_timestamp_ms=before.source_timestamp_ms,
             first_failed_ms=failed_ms if before.first_failed_ms is None else before.first_failed_ms,
             last_failed_ms=failed_ms,
-            failure_kind=failed.failure.kind,
-            failure_type=failed.failure.type,
-            failure_message=failed.failure.message,
+            failure_kind=failure.kind,
+            failure_type=failure.type,
+            failure_message=failure.message,
+            replay_id=before.replay_id,
+            replays=before.replays,
         )
 
 
 def source_envelope(record: RawRecord) -> Envelope:
     """The envelope of a record of a source topic before its first failure."""
-    replayed = Envelope()
-    for name, _ in record.headers() or ():
-        if name == "redrive-replay-id":
-            replayed = replay_headers_only(read_envelope(record.headers())[0])
-            break
     topic, partition, offset = record.topic(), record.partition(), record.offset()
+    replayed = NO_ENVELOPE
+    headers = record.headers()
+    if headers and any(name == "redrive-replay-id" for name, _ in headers):
+        replayed = replay_headers_only(read_envelope(headers)[0])
     return Envelope(
         event_id=replayed.event_id or f"{topic}/{partition}/{offset}",
         replay_id=replayed.replay_id,
@@ -226,12 +234,6 @@ def source_envelope(record: RawRecord) -> Envelope:
         source_offset=offset,
         source_timestamp_ms=record.timestamp()[1],
     )
-
-
-def _carried_headers(pending: Pending) -> list[tuple[str, bytes | None]]:
-    headers = pending.record.headers() or []
-    # A letter that doesn't fit even without its value gives up the producer's headers too: the source position stays.
-    return [] if pending.headers_only else foreign_headers(headers)
 
 
 def _roll(failed: Failed) -> float:

@@ -64,10 +64,13 @@ class Executors:
         for thread in self._threads:
             thread.join(timeout_s / max(1, len(self._threads)))
         stuck = [thread for thread in self._threads if thread.is_alive()]
-        tasks = [task for task in self._tasks if not task.done()]
-        if self._loop is not None and tasks:
-            self._loop.call_soon_threadsafe(_cancel, tasks)
-        return not stuck and not tasks
+        return self._close_tasks(timeout_s) and not stuck
+
+    def _close_tasks(self, timeout_s: float) -> bool:
+        if self._loop is None or not self._tasks:
+            return True
+        waiting = asyncio.run_coroutine_threadsafe(_ended(list(self._tasks), timeout_s), self._loop)
+        return waiting.result()
 
     def _open(self, invoker: Invoker, slot: int) -> Put:
         return self._open_task(invoker) if invoker.listener.is_async else self._open_thread(invoker, slot)
@@ -116,6 +119,11 @@ class Executors:
             self._results.put(error)
 
 
-def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
-    for task in tasks:
+async def _ended(tasks: "list[asyncio.Task[None]]", timeout_s: float) -> bool:
+    """Wait for the slots to end, cancel those that don't. Whether none had to be cancelled."""
+    if not tasks:
+        return True
+    _, late = await asyncio.wait(tasks, timeout=timeout_s)
+    for task in late:
         task.cancel()
+    return not late

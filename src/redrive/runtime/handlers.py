@@ -13,19 +13,20 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from redrive.core.commands import Failed, Halt, Run, RunResult
 from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.failure import Failure, Failures, Kind, failure_of
+from redrive.core.failure import Failure, Failures, Kind, failure_of, signal_in
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, Record
 from redrive.core.successors import source_envelope
 from redrive.core.units import parse_duration_ms
-from redrive.errors import DeadLetterNow, RetryLater, Skip
+from redrive.errors import DeadLetterNow, HandlerSignal, RetryLater, Skip
 from redrive.runtime.clock import Clock
 from redrive.runtime.declaration import Listener
+from redrive.runtime.decoding import undecodable
+
+_PERMANENT = frozenset([Kind.PERMANENT])
 
 
 class _Failing:
@@ -45,18 +46,19 @@ class _Failing:
         """What this error means; `tries` runs were made in place."""
         attempt = (envelope.attempt if envelope is not None else 0) + tries
         now_ms = self._clock.wall_ms()
-        if isinstance(error, RetryLater | DeadLetterNow | Skip):
-            return _signalled(record, envelope, error, attempt, now_ms)
-        failure = failure_of(error, self._failures, now_ms=now_ms)
-        if self._ends(failure.kind, attempt):
-            failure = failure_of(error, self._failures, now_ms=now_ms, with_stack=True)
+        if (signal := signal_in(error)) is not None:
+            return _signalled(record, envelope, signal, attempt, now_ms)
+        # The stack costs ten times the rest: only what will be a dead letter is worth it.
+        with_stack = self._policy.is_last(attempt) or _PERMANENT
+        failure = failure_of(error, self._failures, now_ms=now_ms, with_stack=with_stack)
         return Failed(record, failure, attempt, now_ms, envelope)
 
     def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
         """A record that could not be decoded. True when the run has to end."""
         attempt = (envelope.attempt if envelope is not None else 0) + 1
         now_ms = self._clock.wall_ms()
-        failure = msgspec.structs.replace(failure_of(error, self._failures, now_ms=now_ms), kind=Kind.POISON)
+        told = undecodable(error, record.value())  # a library's own words may quote the value
+        failure = failure_of(told, self._failures, now_ms=now_ms, with_stack=True, poison="the value can't be decoded")
         return self.add(Failed(record, failure, attempt, now_ms, envelope))
 
     def again_after_ms(self, failed: Failed, tries: int) -> int | None:
@@ -92,19 +94,20 @@ class _Failing:
 
 
 def _signalled(
-    record: RawRecord, envelope: Envelope | None, error: RetryLater | DeadLetterNow | Skip, attempt: int, now_ms: float
+    record: RawRecord, envelope: Envelope | None, signal: HandlerSignal, attempt: int, now_ms: float
 ) -> Failed:
-    name, message = type(error).__name__, str(error.reason)
-    if isinstance(error, Skip):
-        return Failed(record, Failure(Kind.PERMANENT, name, message, "Skip"), attempt, now_ms, envelope, "skip")
-    if isinstance(error, DeadLetterNow):
-        failure = Failure(Kind.PERMANENT, name, message, "DeadLetterNow")
+    """A handler's wish, told in the words of a failure."""
+    name, message = type(signal).__name__, str(signal.reason)
+    if isinstance(signal, Skip):
+        return Failed(record, Failure(Kind.PERMANENT, name, message, name), attempt, now_ms, envelope, "skip")
+    if not isinstance(signal, RetryLater):
+        failure = Failure(Kind.PERMANENT, name, message, DeadLetterNow.__name__)
         return Failed(record, failure, attempt, now_ms, envelope, "dead-letter")
     try:
-        after_ms: int | None = parse_duration_ms(error.after, allow_zero=True)
+        after_ms: int | None = parse_duration_ms(signal.after, allow_zero=True)
     except ValueError:
-        after_ms, message = None, str(error)
-    failure = Failure(Kind.TRANSIENT, name, message, "RetryLater", after_ms)
+        after_ms, message = None, str(signal)
+    failure = Failure(Kind.TRANSIENT, name, message, name, after_ms)
     return Failed(record, failure, attempt, now_ms, envelope, "retry-later")
 
 
@@ -189,20 +192,24 @@ class Invoker:
 
     def _each(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
         """Any shape of handler, any topic; records of a tier carry an envelope, and their lateness is measured."""
-        decode = self.listener.decode
+        decode, handler = self.listener.decode, self.listener.handler
+        takes_record, wall_ms, starts_ms = self.listener.takes_record, self._clock.wall_ms, run.starts_ms
         record = None
         for record in iterator:
-            envelope = self._arrived(run, record)
+            starts_ms.append(wall_ms())
             try:
                 value = decode(record.value())
             except Exception as error:
-                if failing.poison(record, envelope, error):
+                if failing.poison(record, self._envelope(run, record), error):
                     break
                 continue
             try:
-                self._call(record, envelope, value, 1)
+                if takes_record:
+                    self._call(record, self._envelope(run, record), value, 1)
+                else:
+                    handler(value)  # the headers are read only when it fails: that costs as much as all the rest
             except BaseException as error:
-                if self._failed(failing, record, envelope, value, error):
+                if self._failed(failing, record, self._envelope(run, record), value, error):
                     break
         return record
 
@@ -243,19 +250,20 @@ class Invoker:
 
     async def _each_awaited(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
         decode = self.listener.decode
+        takes_record, wall_ms, starts_ms = self.listener.takes_record, self._clock.wall_ms, run.starts_ms
         record = None
         for record in iterator:
-            envelope = self._arrived(run, record)
+            starts_ms.append(wall_ms())
             try:
                 value = decode(record.value())
             except Exception as error:
-                if failing.poison(record, envelope, error):
+                if failing.poison(record, self._envelope(run, record), error):
                     break
                 continue
             try:
-                await self._call_within_limit(record, envelope, value, 1)
+                await self._call_within_limit(record, self._envelope(run, record) if takes_record else None, value, 1)
             except BaseException as error:
-                if await self._failed_awaited(failing, record, envelope, value, error):
+                if await self._failed_awaited(failing, record, self._envelope(run, record), value, error):
                     break
         return record
 
@@ -293,10 +301,10 @@ class Invoker:
         seen = Record(record, envelope, (envelope.attempt if envelope is not None else 0) + tries, self.resources)
         return listener.handler(value, seen) if listener.takes_value else listener.handler(seen)
 
-    def _arrived(self, run: Run, record: RawRecord) -> Envelope | None:
+    def _envelope(self, run: Run, record: RawRecord) -> Envelope | None:
+        """What the headers say; None for a record of a source topic."""
         if not run.is_of_tier:
             return None
-        run.starts_ms.append(self._clock.wall_ms())
         envelope, unreadable = read_envelope(record.headers())
         run.unreadable += len(unreadable)
         if not envelope.source_topic:
