@@ -1,20 +1,24 @@
 """What is told before a group is joined, when topics are missing or left over."""
 
 from redrive.core.startup import explain_missing, explain_orphans, find_missing
+from redrive.core.topic_plan import wanted_topics
 from redrive.core.topology import Naming, Role, name_topics
 
-ORDERS = name_topics("charge", "orders", [5000, 30_000], group="payments", naming=Naming())
-PAYOUTS = name_topics("pay", "payouts", [], group="payments", naming=Naming())
-ALL = [name for topics in (ORDERS, PAYOUTS) for _, name in topics.by_role()]
+WANTED = wanted_topics(
+    [
+        name_topics("charge", "orders", [5000, 30_000], group="payments", naming=Naming()),
+        name_topics("pay", "payouts", [], group="payments", naming=Naming()),
+    ]
+)
+ALL = [topic.name for topic in WANTED]
 
 
 def _told(existing):
-    missing = find_missing([ORDERS, PAYOUTS], existing)
-    return explain_missing(missing, existing, target="service:app")
+    return explain_missing(find_missing(WANTED, existing), existing, target="service:app")
 
 
 def test_nothing_is_missing_where_all_topics_are_there():
-    assert not find_missing([ORDERS, PAYOUTS], ALL)
+    assert not find_missing(WANTED, ALL)
 
 
 def test_sources_and_own_topics_are_told_apart():
@@ -23,7 +27,7 @@ def test_sources_and_own_topics_are_told_apart():
         [name for name in ALL if name not in {"orders", "orders.retry.5s", "payouts.replay"}],
     )
 
-    assert missing.sources == (("orders", "charge"),)
+    assert missing.sources == ("orders",)
     assert missing.own == (("orders.retry.5s", Role.TIER), ("payouts.replay", Role.REPLAY))
 
 
@@ -39,7 +43,7 @@ def test_missing_own_topics_come_by_one_command():
 
 def test_a_missing_source_is_its_producers_affair():
     assert _told([name for name in ALL if name != "payouts"]) == (
-        "source topic 'payouts' of listener 'pay' doesn't exist in this cluster. Its producers usually create it; "
+        "source topic 'payouts' doesn't exist in this cluster. Its producers usually create it; "
         "to create it with 4 partitions: redrive topics apply service:app --create-sources 4"
     )
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from redrive.core.connection import Cause, Trouble
+from redrive.core.topic_plan import wanted_topics
 from redrive.core.topology import Naming, name_topics
 from redrive.errors import PortError, TopologyError
 from redrive.runtime.checks import await_kafka, require_topics
@@ -87,8 +88,8 @@ def test_a_stop_ends_the_wait():
 
 
 def test_missing_topics_end_the_start_with_the_command_that_creates_them():
-    orders = name_topics("charge", "orders", [5000], group="payments", naming=Naming())
+    wanted = wanted_topics([name_topics("charge", "orders", [5000], group="payments", naming=Naming())])
 
-    require_topics([orders], [name for _, name in orders.by_role()], target="service:app")
+    require_topics(wanted, [topic.name for topic in wanted], target="service:app")
     with pytest.raises(TopologyError, match="Create them: redrive topics apply service:app"):
-        require_topics([orders], ["orders"], target="service:app")
+        require_topics(wanted, ["orders"], target="service:app")

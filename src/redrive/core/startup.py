@@ -4,34 +4,29 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from redrive.core.topology import ListenerTopics, Role
+from redrive.core.topic_plan import WantedTopic
+from redrive.core.topology import Role
 from redrive.core.units import format_duration
 
 
 @dataclass(frozen=True, slots=True)
 class MissingTopics:
-    """Topics that an app needs and the cluster doesn't have: pairs of a source and its listener, and redrive's own."""
+    """Topics that an app needs and the cluster doesn't have: `sources`, and redrive's `own` with their roles."""
 
-    sources: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
     own: tuple[tuple[str, Role], ...]
 
     def __bool__(self) -> bool:
         return bool(self.sources or self.own)
 
 
-def find_missing(listeners: Iterable[ListenerTopics], existing: Collection[str]) -> MissingTopics:
-    """Gives which topics of `listeners` are not among the `existing` ones, each once, in the listeners' order."""
-    sources: dict[str, str] = {}
-    own: dict[str, Role] = {}
-    for topics in listeners:
-        for role, name in topics.by_role():
-            if name in existing:
-                continue
-            if role is Role.SOURCE:
-                sources.setdefault(name, topics.listener)
-            else:
-                own.setdefault(name, role)
-    return MissingTopics(tuple(sources.items()), tuple(own.items()))
+def find_missing(wanted: Iterable[WantedTopic], existing: Collection[str]) -> MissingTopics:
+    """Gives which of the `wanted` topics are not among the `existing` ones, in their order."""
+    missing = [topic for topic in wanted if topic.name not in existing]
+    return MissingTopics(
+        tuple(topic.name for topic in missing if topic.role is Role.SOURCE),
+        tuple((topic.name, topic.role) for topic in missing if topic.role is not Role.SOURCE),
+    )
 
 
 def explain_missing(missing: MissingTopics, existing: Collection[str], *, target: str) -> str:
@@ -55,11 +50,11 @@ def explain_orphans(tiers: Sequence[tuple[str, int]]) -> str:
 
 
 def _sources(missing: MissingTopics, existing: Collection[str], target: str) -> Iterator[str]:
-    for source, listener in missing.sources:
+    for source in missing.sources:
         alike = get_close_matches(source, sorted(existing), n=1, cutoff=0.8)
         guess = f" There is a topic {alike[0]!r}: a typing error?" if alike else ""
         yield (
-            f"source topic {source!r} of listener {listener!r} doesn't exist in this cluster.{guess} Its producers "
+            f"source topic {source!r} doesn't exist in this cluster.{guess} Its producers "
             "usually create it; to create it with 4 partitions: "
             f"redrive topics apply {target} --create-sources 4"
         )

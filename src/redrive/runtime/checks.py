@@ -1,11 +1,11 @@
 """What is checked before a group is joined: that Kafka answers, and that the topics are there."""
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from redrive.core.connection import Trouble
 from redrive.core.startup import explain_missing, find_missing
-from redrive.core.topology import ListenerTopics
+from redrive.core.topic_plan import WantedTopic
 from redrive.core.units import format_duration
 from redrive.errors import PortError, TopologyError
 from redrive.runtime.clock import Clock
@@ -52,13 +52,13 @@ def await_kafka(
     return True
 
 
-def require_topics(listeners: Sequence[ListenerTopics], existing: Collection[str], *, target: str) -> None:
+def require_topics(wanted: Iterable[WantedTopic], existing: Collection[str], *, target: str) -> None:
     """
-    Raises TopologyError when a topic of `listeners` isn't among the `existing` ones, with the command that creates it.
+    Raises TopologyError when one of the `wanted` topics isn't among the `existing` ones, with the command that creates it.
 
     `target`: the app as commands take it, `service:app`.
     """
-    if missing := find_missing(listeners, existing):
+    if missing := find_missing(wanted, existing):
         raise TopologyError(explain_missing(missing, existing, target=target))
 
 
