@@ -1,0 +1,166 @@
+"""What users write, and both type checkers must accept. Never run."""
+
+import functools
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypedDict, assert_type
+
+import msgspec
+from pydantic import BaseModel
+
+from redrive import (
+    App,
+    Backoff,
+    DeadLetterNow,
+    Failures,
+    Kind,
+    LastFailure,
+    Record,
+    RetryLater,
+    RetryPolicy,
+    Settings,
+    Skip,
+)
+
+
+class Order(msgspec.Struct):
+    total: int
+
+
+class Payout(BaseModel):
+    account: str
+
+
+@dataclass
+class Refund:
+    amount: int
+
+
+class Address(TypedDict):
+    street: str
+
+
+@asynccontextmanager
+async def resources() -> AsyncGenerator[dict[str, str], None]:
+    yield {"bank": "open"}
+
+
+app = App(
+    "payments",
+    settings={"bootstrap_servers": "localhost:9092", "kafka": {"security.protocol": "SSL"}},
+    lifespan=resources,
+    accepts_groups=["billing"],
+)
+App("payments")
+App("payments", settings=Settings(bootstrap_servers="localhost:9092"), accepts_groups=("billing",))
+
+
+@app.listener("orders")
+def of_struct(order: Order) -> None: ...
+
+
+@app.listener("payouts", retry=RetryPolicy("1m", "10m"), concurrency=200, time_limit="30s")
+async def of_model(payout: Payout, record: Record) -> None:
+    assert_type(record.attempt, int)
+    assert_type(record.key, bytes | None)
+    assert_type(record.last_failure, LastFailure | None)
+    await record.resources.bank.pay(payout)
+
+
+@app.listener("refunds", name="refunds", give_up="skip", start="latest", order="partition")
+def of_dataclass(refund: Refund, record: Record) -> int:
+    return refund.amount + record.offset
+
+
+@app.listener("addresses", time_limit=timedelta(seconds=30))
+async def of_typed_dict(address: Address) -> bool:
+    return bool(address["street"])
+
+
+@app.listener("audit")
+def of_record(record: Record) -> None: ...
+
+
+@app.listener("audit-2")
+async def of_record_async(record: Record) -> None: ...
+
+
+@app.listener("raw")
+def of_bytes(value: bytes | None) -> None: ...
+
+
+@app.listener("any")
+def of_any(value: Any) -> None: ...
+
+
+@app.listener("union")
+def of_union(value: Order | list[int] | None, record: Record) -> None: ...
+
+
+@app.listener("defaults")
+def with_defaults(order: Order, record: Record, factor: int = 2, *, note: str = "") -> None: ...
+
+
+class Service:
+    def handle(self, order: Order) -> None: ...
+
+    async def __call__(self, order: Order, record: Record) -> None: ...
+
+
+def with_factor(factor: int, order: Order) -> None: ...
+
+
+app.listener("methods")(Service().handle)
+app.listener("objects")(Service())
+app.listener("partials")(functools.partial(with_factor, 2))
+
+
+# The decorator returns what it was given: names of parameters and types of results included.
+async def call(record: Record) -> None:
+    of_struct(order=Order(total=1))
+    assert_type(of_dataclass(refund=Refund(1), record=record), int)
+    assert_type(await of_typed_dict({"street": "Main"}), bool)
+
+
+class CardDeclined(Exception): ...
+
+
+class VaultSealed(Exception): ...
+
+
+def by_code(error: BaseException) -> Kind | None:
+    return Kind.PERMANENT if isinstance(error, CardDeclined) else None
+
+
+@app.listener(
+    "everything",
+    retry=RetryPolicy(
+        "5s",
+        timedelta(minutes=1),
+        immediate=Backoff(retries=2, wait="100ms"),
+        max_attempts=10,
+        max_age="1d",
+        jitter=0.2,
+    ),
+    failures=Failures(
+        permanent=CardDeclined,
+        outage=(VaultSealed, ConnectionError),
+        rules=[by_code],
+        unknown="permanent",
+    ),
+)
+def steering(order: Order) -> None:
+    if order.total == 1:
+        raise RetryLater("7m", reason="busy")
+    if order.total == 2:
+        raise RetryLater(after=timedelta(minutes=7))
+    if order.total == 3:
+        raise DeadLetterNow("no such account")
+    raise Skip("a test order")
+
+
+async def host() -> None:
+    async with app.serving() as serving:
+        await serving.stopped()
