@@ -23,7 +23,7 @@ def test_nothing_is_missing_where_all_topics_are_there():
 
 def test_sources_and_own_topics_are_told_apart():
     missing = find_missing(
-        [ORDERS, PAYOUTS],
+        WANTED,
         [name for name in ALL if name not in {"orders", "orders.retry.5s", "payouts.replay"}],
     )
 
