@@ -9,15 +9,19 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     TopicCollection,
+)
+from confluent_kafka import (
     TopicPartition as ClientPartition,
 )
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     NewPartitions,
-    NewTopic as ClientTopic,
     OffsetSpec,
     ResourceType,
+)
+from confluent_kafka.admin import (
+    NewTopic as ClientTopic,
 )
 
 from redrive.adapters.fork import guard
@@ -40,7 +44,9 @@ class KafkaCluster:
     def cluster_id(self) -> str:
         return self._metadata().cluster_id or ""
 
-    def describe(self, topics: Sequence[str] | None = None, *, configs: bool = False) -> Mapping[str, TopicInfo]:
+    def describe(
+        self, topics: Sequence[str] | None = None, *, configs: bool = False
+    ) -> Mapping[str, TopicInfo]:
         # The whole list: asking for a name makes a mock cluster, or a broker with auto-creation, create it.
         known = {
             name: topic
@@ -63,7 +69,10 @@ class KafkaCluster:
     def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str]:
         wanted = [
             ClientTopic(
-                one.name, num_partitions=one.partitions, replication_factor=one.replication, config=dict(one.configs)
+                one.name,
+                num_partitions=one.partitions,
+                replication_factor=one.replication,
+                config=dict(one.configs),
             )
             for one in topics
         ]
@@ -73,14 +82,16 @@ class KafkaCluster:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    failed[name] = error.args[0].str()
+                    failed[name] = str(_port_error(error))
         return failed
 
     def grow(self, topic: str, partitions: int) -> None:
         futures = self.client.create_partitions([NewPartitions(topic, partitions)])
         self._result(futures[topic])
 
-    def offsets(self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]) -> Mapping[TopicPartition, int]:
+    def offsets(
+        self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]
+    ) -> Mapping[TopicPartition, int]:
         if not keys:
             return {}
         spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
@@ -110,7 +121,9 @@ class KafkaCluster:
         futures = self.client.list_consumer_group_offsets([asked], request_timeout=self._timeout_s)
         answer = self._result(futures[group])
         return {
-            TopicPartition(at.topic, at.partition): Committed(at.offset if at.offset >= 0 else None, at.metadata or "")
+            TopicPartition(at.topic, at.partition): Committed(
+                at.offset if at.offset >= 0 else None, at.metadata or ""
+            )
             for at in answer.topic_partitions
             if at.error is None
         }
@@ -137,7 +150,9 @@ class KafkaCluster:
             found = self._describe_configs([ConfigResource(ResourceType.BROKER, broker)])
         except PortError:
             return ""
-        return next((entries.get("group.coordinator.rebalance.protocols", "") for entries in found.values()), "")
+        return next(
+            (entries.get("group.coordinator.rebalance.protocols", "") for entries in found.values()), ""
+        )
 
     def _metadata(self) -> Any:
         try:
@@ -167,9 +182,13 @@ class KafkaCluster:
         if not resources:
             return {}
         found = {}
-        for resource, future in self.client.describe_configs(resources, request_timeout=self._timeout_s).items():
+        for resource, future in self.client.describe_configs(
+            resources, request_timeout=self._timeout_s
+        ).items():
             entries = self._result(future)
-            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            found[resource.name] = {
+                name: entry.value for name, entry in entries.items() if entry.value is not None
+            }
         return found
 
     def _result(self, future: Any) -> Any:
@@ -181,4 +200,6 @@ class KafkaCluster:
 
 def _port_error(error: KafkaException) -> PortError:
     cause = error.args[0]
-    return PortError(f"{cause.name()}: {cause.str()}", retriable=cause.retriable() or cause.code() == KafkaError._TRANSPORT)
+    return PortError(
+        f"{cause.name()}: {cause.str()}", retriable=cause.retriable() or cause.code() == KafkaError._TRANSPORT
+    )

@@ -23,11 +23,22 @@ class Changed(NamedTuple):
 
 
 CONSUMER = (
-    Changed("enable.auto.commit", False, "an offset passes only after its record was handled or moved on", True),
-    Changed("enable.auto.offset.store", False, "the default stores an offset before the record was handled", True),
-    Changed("auto.offset.reset", "error", "every partition starts at an explicit offset; the client never skips", True),
+    Changed(
+        "enable.auto.commit", False, "an offset passes only after its record was handled or moved on", True
+    ),
+    Changed(
+        "enable.auto.offset.store", False, "the default stores an offset before the record was handled", True
+    ),
+    Changed(
+        "auto.offset.reset",
+        "error",
+        "every partition starts at an explicit offset; the client never skips",
+        True,
+    ),
     Changed("isolation.level", "read_committed", "records of aborted transactions never happened", True),
-    Changed("allow.auto.create.topics", False, "a missing topic is an error to tell, not a topic to create", True),
+    Changed(
+        "allow.auto.create.topics", False, "a missing topic is an error to tell, not a topic to create", True
+    ),
     Changed(
         "fetch.queue.backoff.ms",
         10,
@@ -46,15 +57,26 @@ CONSUMER = (
 PRODUCER = (
     Changed("acks", "all", "a successor counts when all in-sync replicas have it", True),
     Changed("enable.idempotence", True, "a repeated send doesn't become a second retry or dead letter", True),
-    Changed("partitioner", "murmur2_random", "Java's formula: the same key goes where Java producers send it", True),
+    Changed(
+        "partitioner",
+        "murmur2_random",
+        "Java's formula: the same key goes where Java producers send it",
+        True,
+    ),
     Changed("linger.ms", 5, "retries of one moment share a batch; far below any tier's delay"),
-    Changed("queue.buffering.max.messages", 500_000, "a burst of failures is bounded by the engine, not here"),
+    Changed(
+        "queue.buffering.max.messages", 500_000, "a burst of failures is bounded by the engine, not here"
+    ),
     Changed(
         "message.max.bytes",
         100_000_000,
         "the client's own limit of 1 MB would refuse copies with headers that the topic accepts; the broker judges",
     ),
-    Changed("message.timeout.ms", 60_000, "a write that got no answer is told and repeated after a minute, not five"),
+    Changed(
+        "message.timeout.ms",
+        60_000,
+        "a write that got no answer is told and repeated after a minute, not five",
+    ),
     Changed("topic.metadata.propagation.max.ms", 5_000, "a missing topic is told after 5 s, not 30 s"),
 )
 
@@ -72,7 +94,10 @@ def consumer_conf(user: Mapping[str, Any], *, group: str, protocol: str) -> dict
 
 def producer_conf(user: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the producer of successors."""
-    return {**_layered(PRODUCER, {name: value for name, value in user.items() if name not in _CONSUMER_ONLY}), "logger": CLIENT_LOG}
+    return {
+        **_layered(PRODUCER, {name: value for name, value in user.items() if name not in _CONSUMER_ONLY}),
+        "logger": CLIENT_LOG,
+    }
 
 
 def client_conf(user: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,12 +116,40 @@ def _layered(changes: tuple[Changed, ...], user: Mapping[str, Any]) -> dict[str,
 
 _CONSUMER_ONLY = frozenset(
     [change.name for change in CONSUMER]
-    + ["group.instance.id", "session.timeout.ms", "heartbeat.interval.ms", "fetch.min.bytes", "fetch.max.bytes"]
+    + [
+        "group.instance.id",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "fetch.min.bytes",
+        "fetch.max.bytes",
+    ]
     + ["fetch.message.max.bytes", "max.partition.fetch.bytes", "queued.max.messages.kbytes", "check.crcs"]
 )
 _PRODUCER_ONLY = frozenset(
-    [change.name for change in PRODUCER if change.name not in ("message.max.bytes", "topic.metadata.propagation.max.ms")]
-    + ["compression.type", "compression.codec", "compression.level", "batch.size", "batch.num.messages", "retries"]
-    + ["queue.buffering.max.kbytes", "queue.buffering.max.ms", "delivery.timeout.ms", "max.in.flight", "request.required.acks"]
-    + ["message.send.max.retries", "max.in.flight.requests.per.connection", "request.timeout.ms", "sticky.partitioning.linger.ms"]
+    [
+        change.name
+        for change in PRODUCER
+        if change.name not in ("message.max.bytes", "topic.metadata.propagation.max.ms")
+    ]
+    + [
+        "compression.type",
+        "compression.codec",
+        "compression.level",
+        "batch.size",
+        "batch.num.messages",
+        "retries",
+    ]
+    + [
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.ms",
+        "delivery.timeout.ms",
+        "max.in.flight",
+        "request.required.acks",
+    ]
+    + [
+        "message.send.max.retries",
+        "max.in.flight.requests.per.connection",
+        "request.timeout.ms",
+        "sticky.partitioning.linger.ms",
+    ]
 )

@@ -68,9 +68,9 @@ class KafkaSink:
         return taken
 
     def close(self, timeout_s: float) -> None:
-        for client in (self.client, self._single and self._single.client):
-            if client is not None:
-                self._guarded(client.flush, timeout_s)
+        self._guarded(self.client.flush, timeout_s)
+        if self._single is not None:
+            self._guarded(self._single.client.flush, timeout_s)
 
     def _poll(self, client: Any, timeout_s: float) -> None:
         if not self._guarded(client.poll, timeout_s):
@@ -85,7 +85,9 @@ class KafkaSink:
 
     def _rebuild(self) -> None:
         lost, self._out = self._out, {}
-        self._answers.extend((token, Refusal("unavailable", "the producer failed and was rebuilt")) for token in lost.values())
+        self._answers.extend(
+            (token, Refusal("unavailable", "the producer failed and was rebuilt")) for token in lost.values()
+        )
         self.client = Producer(self._conf)
         self._single = None
 
@@ -113,5 +115,6 @@ class _Single:
 
 
 def _refusal(error: KafkaError) -> Refusal:
-    kind = "too-large" if error.code() in _TOO_LARGE else "unavailable"
-    return Refusal(kind, f"{error.name()}: {error.str()}")
+    return Refusal(
+        "too-large" if error.code() in _TOO_LARGE else "unavailable", f"{error.name()}: {error.str()}"
+    )

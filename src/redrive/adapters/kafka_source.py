@@ -10,6 +10,8 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+)
+from confluent_kafka import (
     TopicPartition as ClientPartition,
 )
 
@@ -85,7 +87,9 @@ class KafkaSource:
         except KafkaException:
             return {}
         return {
-            TopicPartition(at.topic, at.partition): Committed(at.offset if at.offset >= 0 else None, at.metadata or "")
+            TopicPartition(at.topic, at.partition): Committed(
+                at.offset if at.offset >= 0 else None, at.metadata or ""
+            )
             for at in answers
             if at.error is None
         }

@@ -105,8 +105,11 @@ class Run:
         return self.wakes_ms is not None
 
     def taken(self) -> int:
-        """How many records the worker has taken up so far, the one it works on included."""
-        return len(self.records) - length_hint(self.iterator) if self.iterator is not None else 0
+        """How many records the worker has taken up so far, the one it works on included; 0 once it was cut."""
+        # An iterator over an emptied feed has nothing left either, but its records did not run.
+        return (
+            len(self.records) - length_hint(self.iterator) if self.iterator is not None and self.feed else 0
+        )
 
     def cut(self) -> None:
         """Let the worker stop after the record it is at. Its result tells how far it came."""

@@ -12,7 +12,7 @@ import msgspec
 from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
-from redrive.core.lane import RUN_RECORDS, Batch, Lane, ListenerState, Outage
+from redrive.core.lane import Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition
@@ -46,13 +46,17 @@ class Engine:
     that its offset maps carry. Commands pile up until `take_commands`.
     """
 
-    def __init__(self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str]) -> None:
+    def __init__(
+        self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str]
+    ) -> None:
         self._plan = plan
         self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
         self._outbox: list[Command] = []
         self.successors = Successors(plan.group, self._outbox, partitions)
         self.commits = Commits(plan.commit_interval_ms, identity)
-        self.listeners = [ListenerState(index, listener) for index, listener in enumerate(plan.listeners)]
+        self.listeners = [
+            ListenerState(index, listener, plan.run_records) for index, listener in enumerate(plan.listeners)
+        ]
         self.lanes: dict[TopicPartition, Lane] = {}
         self.runs: set[Run] = set()
         self._roles: dict[str, tuple[ListenerState, Tier | None]] = {}
@@ -103,7 +107,7 @@ class Engine:
         lane.queue.append(Batch(records, end))
         listener = lane.listener
         listener.queued += len(records)
-        if listener.queued > 2 * listener.backlog + RUN_RECORDS and not lane.is_paused:
+        if listener.queued > 2 * listener.backlog + self._plan.run_records and not lane.is_paused:
             self._pause([lane])
         self._make_ready(lane)
         self._dispatch(listener, now)
@@ -254,7 +258,9 @@ class Engine:
         if run is None:
             return
         listener = lane.listener
-        free = listener.brake.headroom() - listener.budget_out if listener.plan.brake else 2 * len(run.records)
+        free = (
+            listener.brake.headroom() - listener.budget_out if listener.plan.brake else 2 * len(run.records)
+        )
         run.budget = max(1, min(len(run.records), free // 2))
         listener.budget_out += run.budget
         listener.slots[slot] += 1
@@ -400,7 +406,7 @@ class Engine:
         """Make tier lanes with due records ready, and post on what has to wait elsewhere."""
         next_ms: float = NEVER_MS
         for lane in self._tier_lanes:
-            for _, record in lane.reposts.take(now.wall_ms, RUN_RECORDS):
+            for _, record in lane.reposts.take(now.wall_ms, self._plan.run_records):
                 self.successors.repost(lane, record, now)
             next_ms = min(next_ms, lane.reposts.next_wake_ms())
             if lane.is_ready or lane.gate.is_shut:

@@ -20,7 +20,6 @@ from redrive.core.schedule import Window
 
 #: A run is planned to last this long: short enough for a rebalance, long enough to cost little per record.
 RUN_TARGET_MS = 20.0
-RUN_RECORDS = 2000
 #: The first run tells how long the handler takes.
 FIRST_RUN_RECORDS = 16
 #: Two runs to a slot: the worker finds the next one waiting when it ends the first.
@@ -70,11 +69,13 @@ class ListenerState:
         "plan",
         "queued",
         "ready",
+        "run_records_most",
         "slots",
     )
 
-    def __init__(self, index: int, plan: ListenerPlan) -> None:
+    def __init__(self, index: int, plan: ListenerPlan, run_records: int) -> None:
         self.index = index
+        self.run_records_most = run_records
         self.plan = plan
         tiers = tuple(tier.topic for tier in (*plan.tiers, *plan.drained))
         self.counters = ListenerCounters(tiers, tuple(Reason))
@@ -94,13 +95,13 @@ class ListenerState:
     @property
     def run_records(self) -> int:
         """How many records make a run of about `RUN_TARGET_MS`."""
-        return max(1, min(RUN_RECORDS, int(RUN_TARGET_MS / self.mean_ms)))
+        return max(1, min(self.run_records_most, int(RUN_TARGET_MS / self.mean_ms)))
 
     @property
     def backlog(self) -> int:
         """How many records may wait in memory: some seconds of work for all slots."""
         wanted = int(BACKLOG_MS / self.mean_ms) * len(self.slots)
-        return max(2 * len(self.slots), min(RUN_RECORDS, wanted))
+        return max(2 * len(self.slots), min(self.run_records_most, wanted))
 
     def measured(self, seconds: float, count: int) -> None:
         """Learn how long a record takes: at once when they got slower, slowly when they got quicker."""
@@ -151,7 +152,9 @@ class Lane:
         "window",
     )
 
-    def __init__(self, key: TopicPartition, listener: ListenerState, tier: Tier | None, offsets: OffsetMap) -> None:
+    def __init__(
+        self, key: TopicPartition, listener: ListenerState, tier: Tier | None, offsets: OffsetMap
+    ) -> None:
         self.key = key
         self.listener = listener
         self.tier = tier

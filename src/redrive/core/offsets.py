@@ -121,7 +121,9 @@ class Restored(msgspec.Struct, frozen=True):
     ignored: str = ""
 
 
-def encode_metadata(base: int, ranges: tuple[Range, ...], identity: str, budget: int = METADATA_BUDGET_CHARS) -> str:
+def encode_metadata(
+    base: int, ranges: tuple[Range, ...], identity: str, budget: int = METADATA_BUDGET_CHARS
+) -> str:
     """
     Magic, base offset, identity, ledger, heads, map. The last is cut from above until the text fits.
 

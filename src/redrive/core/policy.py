@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Literal
 
 from redrive.core.units import parse_duration_ms
@@ -33,7 +34,9 @@ class Backoff:
         if not 1 <= retries <= 20:
             raise ValueError(f"Backoff(retries={retries}): between 1 and 20, more belongs on the ladder")
         if wait_ms > 1000:
-            raise ValueError(f"Backoff(wait={wait!r}): at most 1s, since the whole lane waits; use a tier instead")
+            raise ValueError(
+                f"Backoff(wait={wait!r}): at most 1s, since the whole lane waits; use a tier instead"
+            )
         object.__setattr__(self, "retries", retries)
         object.__setattr__(self, "wait_ms", wait_ms)
 
@@ -100,7 +103,7 @@ class RetryPolicy:
 
 
 def _check_ladder(delays: tuple[Duration, ...], delays_ms: tuple[int, ...]) -> None:
-    for earlier, later in zip(delays_ms, delays_ms[1:], strict=False):
+    for earlier, later in pairwise(delays_ms):
         if later <= earlier:
             raise ValueError(
                 f"RetryPolicy{tuple(map(str, delays))}: each delay must be longer than the one before it; "

@@ -78,7 +78,9 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         wait_ms = policy.delays_ms[tier] * (1 + policy.jitter * roll)
     # Rounded up: a due that is a fraction too small would let the record start early.
     due_ms = -int(-(failed.failed_ms + wait_ms) // 1)
-    if wait_ms > MAX_WAIT_MS or (policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms):
+    if wait_ms > MAX_WAIT_MS or (
+        policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms
+    ):
         return DeadLetter(Reason.EXPIRED)
     return Retry(tier, due_ms)
 

@@ -28,7 +28,18 @@ _SHRINK_STEPS = 8
 class Pending:
     """One successor on its way. Passed to the producer as a token; what comes back for it is looked up nowhere."""
 
-    __slots__ = ("alone", "envelope", "headers_only", "is_dead_letter", "lane", "record", "step", "topic", "tries", "waits")
+    __slots__ = (
+        "alone",
+        "envelope",
+        "headers_only",
+        "is_dead_letter",
+        "lane",
+        "record",
+        "step",
+        "topic",
+        "tries",
+        "waits",
+    )
 
     def __init__(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
         self.lane = lane
@@ -77,7 +88,9 @@ class Successors:
         envelope, _ = read_envelope(record.headers())
         tiers = lane.listener.plan.tiers
         rest_ms = (envelope.due_ms or 0) - now.wall_ms
-        topic = tiers[tier_for(rest_ms, lane.listener.plan.policy.delays_ms)].topic if tiers else lane.key.topic
+        topic = (
+            tiers[tier_for(rest_ms, lane.listener.plan.policy.delays_ms)].topic if tiers else lane.key.topic
+        )
         self._send(Pending(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic))
 
     def delivered(self, pending: Pending) -> None:
@@ -104,7 +117,12 @@ class Successors:
         lane.waiting += 1
         self._sequence += 1
         heapq.heappush(self._waiting, (now.mono_ms + wait_ms, self._sequence, pending))
-        fields = {"listener": lane.listener.plan.name, "topic": pending.topic, "error": refusal.detail, "wait_ms": int(wait_ms)}
+        fields = {
+            "listener": lane.listener.plan.name,
+            "topic": pending.topic,
+            "error": refusal.detail,
+            "wait_ms": int(wait_ms),
+        }
         self._outbox.append(Report("write-refused", {**fields, **_position(lane, pending.record)}))
 
     def tick(self, now: Now) -> None:
@@ -152,7 +170,9 @@ class Successors:
         elif not pending.headers_only:
             pending.headers_only = True
             fields = {"listener": pending.lane.listener.plan.name, "topic": pending.topic}
-            self._outbox.append(Report("dead-letter-cut", {**fields, **_position(pending.lane, pending.record)}))
+            self._outbox.append(
+                Report("dead-letter-cut", {**fields, **_position(pending.lane, pending.record)})
+            )
             self._produce(pending)
         else:
             self.refused(pending, Refusal("unavailable", "refused as too large even without its value"), now)
@@ -162,7 +182,11 @@ class Successors:
         pending.lane.listener.counters.dead[Reason.TOO_LARGE] += 1
         pending.topic, pending.is_dead_letter, pending.step = plan.dlq, True, 0
         pending.envelope = msgspec.structs.replace(
-            pending.envelope, reason=Reason.TOO_LARGE, due_ms=None, listener=plan.name, replay_topic=plan.replay
+            pending.envelope,
+            reason=Reason.TOO_LARGE,
+            due_ms=None,
+            listener=plan.name,
+            replay_topic=plan.replay,
         )
         self._produce(pending)
 

@@ -98,7 +98,9 @@ class Executors:
         inbox: asyncio.Queue[Run | None] = asyncio.Queue()
 
         def begin() -> None:
-            task = loop.create_task(self._work_awaited(invoker, inbox), name=f"redrive-{invoker.listener.name}")
+            task = loop.create_task(
+                self._work_awaited(invoker, inbox), name=f"redrive-{invoker.listener.name}"
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

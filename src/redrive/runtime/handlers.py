@@ -42,7 +42,9 @@ class _Failing:
         self._dead = 0
         self.halt: Halt = ""
 
-    def failed(self, record: RawRecord, envelope: Envelope | None, error: BaseException, tries: int = 1) -> Failed:
+    def failed(
+        self, record: RawRecord, envelope: Envelope | None, error: BaseException, tries: int = 1
+    ) -> Failed:
         """What this error means; `tries` runs were made in place."""
         attempt = (envelope.attempt if envelope is not None else 0) + tries
         now_ms = self._clock.wall_ms()
@@ -58,7 +60,9 @@ class _Failing:
         attempt = (envelope.attempt if envelope is not None else 0) + 1
         now_ms = self._clock.wall_ms()
         told = undecodable(error, record.value())  # a library's own words may quote the value
-        failure = failure_of(told, self._failures, now_ms=now_ms, with_stack=True, poison="the value can't be decoded")
+        failure = failure_of(
+            told, self._failures, now_ms=now_ms, with_stack=True, poison="the value can't be decoded"
+        )
         return self.add(Failed(record, failure, attempt, now_ms, envelope))
 
     def again_after_ms(self, failed: Failed, tries: int) -> int | None:
@@ -77,7 +81,9 @@ class _Failing:
             run.outage = failed
             return self._halt("outage")
         run.failures.append(failed)
-        if failed.signal == "dead-letter" or (failed.signal != "skip" and self._ends(failed.failure.kind, failed.attempt)):
+        if failed.signal == "dead-letter" or (
+            failed.signal != "skip" and self._ends(failed.failure.kind, failed.attempt)
+        ):
             self._dead += 1
             if self._dead >= run.budget:
                 return self._halt("budget")
@@ -207,14 +213,21 @@ class Invoker:
                 if takes_record:
                     self._call(record, self._envelope(run, record), value, 1)
                 else:
-                    handler(value)  # the headers are read only when it fails: that costs as much as all the rest
+                    handler(
+                        value
+                    )  # the headers are read only when it fails: that costs as much as all the rest
             except BaseException as error:
                 if self._failed(failing, record, self._envelope(run, record), value, error):
                     break
         return record
 
     def _failed(
-        self, failing: _Failing, record: RawRecord, envelope: Envelope | None, value: Any, error: BaseException
+        self,
+        failing: _Failing,
+        record: RawRecord,
+        envelope: Envelope | None,
+        value: Any,
+        error: BaseException,
     ) -> bool:
         """Try again in place where the policy says so. True when the run has to end."""
         tries, failed = 1, failing.failed(record, envelope, error)
@@ -248,7 +261,9 @@ class Invoker:
                     break
         return record
 
-    async def _each_awaited(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+    async def _each_awaited(
+        self, run: Run, iterator: Iterator[RawRecord], failing: _Failing
+    ) -> RawRecord | None:
         decode = self.listener.decode
         takes_record, wall_ms, starts_ms = self.listener.takes_record, self._clock.wall_ms, run.starts_ms
         record = None
@@ -261,14 +276,21 @@ class Invoker:
                     break
                 continue
             try:
-                await self._call_within_limit(record, self._envelope(run, record) if takes_record else None, value, 1)
+                await self._call_within_limit(
+                    record, self._envelope(run, record) if takes_record else None, value, 1
+                )
             except BaseException as error:
                 if await self._failed_awaited(failing, record, self._envelope(run, record), value, error):
                     break
         return record
 
     async def _failed_awaited(
-        self, failing: _Failing, record: RawRecord, envelope: Envelope | None, value: Any, error: BaseException
+        self,
+        failing: _Failing,
+        record: RawRecord,
+        envelope: Envelope | None,
+        value: Any,
+        error: BaseException,
     ) -> bool:
         _let_cancellation_pass(error)
         tries, failed = 1, failing.failed(record, envelope, error)
@@ -284,7 +306,9 @@ class Invoker:
                 return False
         return failing.add(failed)
 
-    async def _call_within_limit(self, record: RawRecord, envelope: Envelope | None, value: Any, tries: int) -> None:
+    async def _call_within_limit(
+        self, record: RawRecord, envelope: Envelope | None, value: Any, tries: int
+    ) -> None:
         limit_ms = self.listener.time_limit_ms
         if limit_ms is None:
             await self._call(record, envelope, value, tries)
@@ -298,7 +322,9 @@ class Invoker:
         listener = self.listener
         if not listener.takes_record:
             return listener.handler(value)
-        seen = Record(record, envelope, (envelope.attempt if envelope is not None else 0) + tries, self.resources)
+        seen = Record(
+            record, envelope, (envelope.attempt if envelope is not None else 0) + tries, self.resources
+        )
         return listener.handler(value, seen) if listener.takes_value else listener.handler(seen)
 
     def _envelope(self, run: Run, record: RawRecord) -> Envelope | None:

@@ -49,6 +49,7 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
         accepts_groups=tuple(dict.fromkeys([*app.accepts_groups, *settings.accepts_groups])),
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
+        run_records=settings.run_records,
     )
 
 

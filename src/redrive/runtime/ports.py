@@ -177,7 +177,9 @@ class Cluster(Protocol):
         """Empty when the cluster doesn't tell."""
         ...
 
-    def describe(self, topics: Sequence[str] | None = None, *, configs: bool = False) -> Mapping[str, TopicInfo]:
+    def describe(
+        self, topics: Sequence[str] | None = None, *, configs: bool = False
+    ) -> Mapping[str, TopicInfo]:
         """The topics that exist among those asked for, or all. Asking never creates one."""
         ...
 
@@ -189,7 +191,9 @@ class Cluster(Protocol):
         """Add partitions, up to this many in all."""
         ...
 
-    def offsets(self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]) -> Mapping[TopicPartition, int]:
+    def offsets(
+        self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]
+    ) -> Mapping[TopicPartition, int]:
         """First or end offset of partitions; partitions that don't exist are left out."""
         ...
 
@@ -240,7 +244,12 @@ class Log(Protocol):
         ...
 
     def write(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int = -1
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        partition: int = -1,
     ) -> tuple[int, int]:
         """Write one record and wait until all in-sync replicas have it: partition and offset. Raises PortError."""
         ...

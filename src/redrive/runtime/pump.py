@@ -6,6 +6,7 @@ such a thread would never end (both tried). The pump runs no handlers and decide
 happened and performs what the engine asks.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -30,7 +31,6 @@ PACE_MS = 2.0
 #: Without room the pump doesn't poll; after this long it pauses the partitions and polls again, for the group's sake.
 UNPOLLED_MOST_MS = 1000.0
 PAUSE_AT_MS = 250.0
-FETCH_RECORDS = 2000
 FETCH_BYTES = 8 << 20
 ASK_AGAIN_MS = 1000.0
 
@@ -40,6 +40,7 @@ class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     starts: Mapping[str, str]
     drain_ms: float = 10_000.0
+    fetch_records: int = 2000
 
 
 class Pump:
@@ -59,17 +60,19 @@ class Pump:
         report: Callable[[Report], None],
     ) -> None:
         self.engine = engine
+        self.report = report
         self.stop_requested = threading.Event()
         self.has_joined = False
         self.last_problem: SourceProblem | None = None
         #: Monotonic time of the last step: the pump is alive while it moves.
         self.stepped_mono_ms = clock.mono_ms()
         self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
-        self._clock, self._settings, self._identity, self._report = clock, settings, identity, report
+        self._clock, self._settings, self._identity = clock, settings, identity
+        self._never = threading.Event()
         self._outstanding = 0
         self._polled_mono_ms = clock.mono_ms()
         self._answers_mono_ms = 0.0
-        self._fetch_records = FETCH_RECORDS
+        self._fetch_records = settings.fetch_records
         self._unstarted: set[TopicPartition] = set()
         self._ask_mono_ms = 0.0
 
@@ -78,8 +81,12 @@ class Pump:
         try:
             while not self.stop_requested.is_set():
                 self.step()
-        finally:
-            self.shut_down()
+        except BaseException:
+            # What is finished can still be committed; why it ended matters more than whether that works.
+            with contextlib.suppress(Exception):
+                self.shut_down()
+            raise
+        self.shut_down()
 
     def step(self, *, poll: bool = True) -> None:
         """One round. Without `poll` the consumer is left alone: the round of a rebalance or a shut-down."""
@@ -104,7 +111,7 @@ class Pump:
         self._source.close()
         self._sink.close(self._settings.drain_ms / 1000)
         if not self._executor.close(1.0):
-            self._report(Report("handlers-left", {"seconds": self._settings.drain_ms / 1000}))
+            self.report(Report("handlers-left", {"seconds": self._settings.drain_ms / 1000}))
 
     # -- the group's events, called from within poll and close ---------------------------------------------------
 
@@ -112,19 +119,19 @@ class Pump:
         """Start each partition at an explicit offset; ask again later where the broker doesn't say which."""
         self.has_joined = True
         if keys:
-            self._report(Report("assigned", {"partitions": _told(keys)}))
+            self.report(Report("assigned", {"partitions": _told(keys)}))
             self._begin(keys)
 
     def on_revoked(self, keys: Sequence[TopicPartition]) -> None:
         """Finish what is out, commit it, let go."""
-        self._report(Report("revoked", {"partitions": _told(keys)}))
+        self.report(Report("revoked", {"partitions": _told(keys)}))
         self._unstarted.difference_update(keys)
         self._drain(keys)
         self.engine.forget(keys)
 
     def on_lost(self, keys: Sequence[TopicPartition]) -> None:
         """Somebody else may have them already: let go without a commit."""
-        self._report(Report("lost", {"partitions": _told(keys)}))
+        self.report(Report("lost", {"partitions": _told(keys)}))
         self._unstarted.difference_update(keys)
         self.engine.forget(keys)
 
@@ -132,7 +139,9 @@ class Pump:
 
     def _poll(self, now: Now) -> None:
         busy = self.engine.runs or self._outstanding
-        wait_ms = min(BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms() - now.wall_ms))
+        wait_ms = min(
+            BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms() - now.wall_ms)
+        )
         self._polled_mono_ms = now.mono_ms
         records_in = bytes_in = 0
         for key, records in self._source.poll(wait_ms / 1000, self._fetch_records):
@@ -140,7 +149,9 @@ class Pump:
             bytes_in += sum(map(len, records))
             self.engine.fetched(key, records, self._clock.now())
         if records_in:
-            self._fetch_records = max(1, min(FETCH_RECORDS, FETCH_BYTES * records_in // (bytes_in + 1)))
+            self._fetch_records = max(
+                1, min(self._settings.fetch_records, FETCH_BYTES * records_in // (bytes_in + 1))
+            )
         if problems := self._source.problems():
             self._handle(problems)
         if self._unstarted and now.mono_ms >= self._ask_mono_ms:
@@ -148,7 +159,11 @@ class Pump:
         for snapshot, refused in self._source.commit_answers():
             self.engine.commits.answered(snapshot, refused, self._clock.now())
             if refused:
-                self._report(Report("commit-refused", {"error": next(iter(refused.values())), "partitions": len(refused)}))
+                self.report(
+                    Report(
+                        "commit-refused", {"error": next(iter(refused.values())), "partitions": len(refused)}
+                    )
+                )
 
     def _make_room_to_poll(self, now: Now) -> bool:
         """All listeners are full. Whether to pause them and poll, because that will last or has lasted for long."""
@@ -194,7 +209,7 @@ class Pump:
                 case Resume():
                     self._source.resume(command.offsets)
                 case Report():
-                    self._report(command)
+                    self.report(command)
 
     def _drain(self, keys: Sequence[TopicPartition]) -> None:
         """
@@ -204,6 +219,8 @@ class Pump:
         deadline_ms = self._clock.mono_ms() + self._settings.drain_ms
         while not self.engine.is_quiet(keys) and self._clock.mono_ms() < deadline_ms:
             self.step(poll=False)
+            if not self.engine.runs:  # only acknowledgements are missing
+                self._clock.wait(self._never, BUSY_POLL_MS)
         lanes = [lane for key in keys if (lane := self.engine.lanes.get(key)) is not None]
         snapshots = self.engine.commits.final(lanes)
         if snapshots and self._source.commit_now(snapshots):
@@ -220,12 +237,14 @@ class Pump:
                 continue
             starts[key], ignored = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
             if ignored:
-                self._report(Report("map-ignored", {"topic": key.topic, "partition": key.partition, "why": ignored}))
+                self.report(
+                    Report("map-ignored", {"topic": key.topic, "partition": key.partition, "why": ignored})
+                )
         try:
             starts.update(self._first_starts([key for key, at in committed.items() if at.offset is None]))
         except PortError as error:
             unanswered.extend(key for key in committed if key not in starts)
-            self._report(Report("start-unknown", {"error": str(error)}))
+            self.report(Report("start-unknown", {"error": str(error)}))
         self._unstarted.difference_update(starts)
         self.engine.assigned(starts)
         self._source.start_at({key: start.offset for key, start in starts.items()})
@@ -263,7 +282,7 @@ class Pump:
             elif problem.kind == "fatal":
                 raise PortError(f"the consumer is of no use any more: {problem.detail}")
             else:
-                self._report(Report("source-problem", {"kind": problem.kind, "error": problem.detail}))
+                self.report(Report("source-problem", {"kind": problem.kind, "error": problem.detail}))
 
     def _jump_over_lost(self, key: TopicPartition) -> None:
         """Retention was faster than this group: tell how many records nobody will ever see, and go on."""
@@ -273,13 +292,18 @@ class Pump:
         try:
             earliest = self._cluster.offsets([key], "earliest")[key]
         except PortError as error:
-            self._report(Report("start-unknown", {"error": str(error)}))
+            self.report(Report("start-unknown", {"error": str(error)}))
             self._unstarted.add(key)
             return
         wanted = lane.next_offset
         lost = max(0, earliest - wanted)
-        fields: dict[str, Any] = {"topic": key.topic, "partition": key.partition, "offset": wanted, "lost": lost}
-        self._report(Report("records-lost", fields))
+        fields: dict[str, Any] = {
+            "topic": key.topic,
+            "partition": key.partition,
+            "offset": wanted,
+            "lost": lost,
+        }
+        self.report(Report("records-lost", fields))
         lane.listener.counters.lost += lost
         self.engine.assigned({key: Start(earliest)})
         self._source.resume({key: earliest})

@@ -1,0 +1,154 @@
+"""The composition root: puts an app, its settings and the Kafka adapters together."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from redrive.core.commands import Report
+from redrive.core.engine import Engine
+from redrive.core.offsets import identity_of
+from redrive.core.plan import GroupPlan
+from redrive.core.settings import Settings
+from redrive.errors import SettingsError
+from redrive.runtime.checks import await_kafka, require_topics
+from redrive.runtime.clock import SystemClock
+from redrive.runtime.declaration import ResolvedApp
+from redrive.runtime.executors import Executors
+from redrive.runtime.handlers import Invoker
+from redrive.runtime.planning import plan_group, wanted_topics
+from redrive.runtime.ports import Cluster, TopicInfo
+from redrive.runtime.pump import Pump, PumpSettings
+from redrive.runtime.reporting import Reporter
+from redrive.runtime.service import Service
+
+if TYPE_CHECKING:
+    from redrive.adapters.kafka_cluster import KafkaCluster
+
+_log = logging.getLogger("redrive")
+
+
+@asynccontextmanager
+async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Service, None]:
+    """
+    Run an app's listeners on the running event loop while the block runs, then drain.
+
+    Raises SettingsError, TopologyError or PortError for what is wrong before the group is joined: unreachable brokers
+    after `start_timeout`, missing topics at once, with the command that creates them.
+    """
+    if problems := settings.problems():
+        raise SettingsError(problems)
+    from redrive.adapters.kafka_cluster import KafkaCluster
+    from redrive.adapters.kafka_settings import client_conf
+
+    clock = SystemClock()
+    conf = client_conf(settings.client_options(resolved.group))
+    await _reach(conf, settings, clock)
+    cluster = KafkaCluster(conf)
+    topics = await asyncio.to_thread(cluster.describe)
+    require_topics(wanted_topics(resolved, settings, topics), topics, target=settings.app or "module:app")
+    plan = plan_group(resolved, settings, topics)
+    protocol = await asyncio.to_thread(_protocol, settings, cluster)
+    reporter = Reporter(clock)
+    service = _service(
+        resolved, settings, plan, protocol=protocol, cluster=cluster, topics=topics, reporter=reporter
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        resources = await stack.enter_async_context(resolved.lifespan()) if resolved.lifespan else None
+        stack.enter_context(_observed(service, settings, cluster, clock))
+        service.start(resources)
+        try:
+            yield service
+        finally:
+            # A host that is being cancelled still waits for the drain: it is bounded, records in flight are not lost.
+            await asyncio.shield(service.stop())
+
+
+async def _reach(conf: Mapping[str, Any], settings: Settings, clock: SystemClock) -> None:
+    from redrive.adapters.kafka_reach import KafkaReach
+
+    stop = threading.Event()
+    ask = KafkaReach(conf)
+    try:
+        await asyncio.to_thread(
+            await_kafka, ask, clock, start_timeout_ms=settings.start_timeout_ms, tell=_log.warning, stop=stop
+        )
+    finally:
+        stop.set()
+
+
+def _protocol(settings: Settings, cluster: "KafkaCluster") -> str:
+    """KIP-848 where the brokers have it: a rebalance then moves only what has to move."""
+    if settings.group_protocol != "auto":
+        return settings.group_protocol
+    offered = cluster.protocols()
+    protocol = "consumer" if "consumer" in offered or not offered else "classic"
+    _log.info("group protocol: %s (brokers offer: %s)", protocol, offered or "not told")
+    return protocol
+
+
+def _service(
+    resolved: ResolvedApp,
+    settings: Settings,
+    plan: GroupPlan,
+    *,
+    protocol: str,
+    cluster: Cluster,
+    topics: Mapping[str, TopicInfo],
+    reporter: Callable[[Report], None],
+) -> Service:
+    from redrive.adapters.kafka_settings import consumer_conf, producer_conf
+    from redrive.adapters.kafka_sink import KafkaSink
+    from redrive.adapters.kafka_source import KafkaSource
+
+    clock = SystemClock()
+    user = settings.client_options(resolved.group)
+    identity = _identities(cluster, topics)
+    stop = threading.Event()
+    invokers = [Invoker(listener, clock, stop) for listener in resolved.listeners]
+    engine = Engine(plan, {name: topic.partitions for name, topic in topics.items()}, identity)
+    pump = Pump(
+        engine=engine,
+        source=KafkaSource(consumer_conf(user, group=resolved.group, protocol=protocol)),
+        sink=KafkaSink(producer_conf(user)),
+        executor=Executors(invokers, asyncio.get_running_loop()),
+        cluster=cluster,
+        clock=clock,
+        settings=PumpSettings(
+            starts={listener.topic: listener.start for listener in resolved.listeners},
+            drain_ms=settings.shutdown_timeout_ms,
+            fetch_records=settings.run_records,
+        ),
+        identity=identity,
+        report=reporter,
+    )
+    flush = getattr(reporter, "flush", lambda: None)
+    return Service(pump, invokers, clock, watched=flush, start_timeout_ms=settings.start_timeout_ms)
+
+
+def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[str], str]:
+    """The hash that a topic's offset maps carry; where the cluster tells no topic ids, by the topic's name."""
+    cluster_id = cluster.cluster_id()
+
+    @cache
+    def identity(topic: str) -> str:
+        info = topics.get(topic)
+        return identity_of(cluster_id, (info.topic_id if info else "") or topic)
+
+    return identity
+
+
+@contextlib.contextmanager
+def _observed(service: Service, settings: Settings, cluster: Cluster, clock: SystemClock) -> Any:
+    """Probes and metrics, where the settings want them."""
+    if not settings.http:
+        yield
+        return
+    from redrive.adapters.observation import observe
+
+    with observe(service, settings.http, cluster, clock):
+        yield
