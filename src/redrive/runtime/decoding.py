@@ -105,9 +105,10 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
         return NoneType, True
     if get_origin(annotation) not in {Union, UnionType}:
         return annotation, False
-    members = get_args(annotation)
-    rest = tuple(member for member in members if member is not NoneType)
-    return (_unwrapped(rest[0]) if len(rest) == 1 else Union[rest]), len(rest) < len(members)  # noqa: UP007
+    rest = tuple(member for member in get_args(annotation) if member is not NoneType)
+    if len(rest) == len(get_args(annotation)):
+        return annotation, False
+    return (_unwrapped(rest[0]) if len(rest) == 1 else Union[rest]), True  # noqa: UP007  a tuple of members
 
 
 def _raw_decoder(annotation: Any) -> Decode | None:
@@ -144,7 +145,9 @@ def _json_decoder(annotation: Any) -> Decode:
             "that defines its class; define or import it there, outside of functions and of `if TYPE_CHECKING:`"
         ) from None
     except Exception as error:
-        raise ValueError(f"{_shown(annotation)} can't be decoded: {error}") from None
+        why = str(error).partition(" - type `")[0]
+        tags = "; for objects of several classes use msgspec.Struct with tag=True" if "unions" in why else ""
+        raise ValueError(f"{_shown(annotation)} can't be decoded: {why}{tags}") from None
     if unknown:
         raise ValueError(
             f"{_shown(annotation)} can't be decoded: nothing here makes a {unknown[0].__qualname__} from JSON; "

@@ -97,7 +97,9 @@ def _is_async(handler: Any) -> bool:
             "is a class: calling it would only make an instance; declare a function, or an instance's method"
         )
     if not callable(handler):
-        raise ValueError(f"is a {type(handler).__name__}, which can't be called; declare a function")
+        raise ValueError(
+            f"can't be called, it is a value of type {type(handler).__name__}; declare a function"
+        )
     called = _called(handler)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ValueError("yields, so calling it would run nothing of it; return instead")
@@ -129,8 +131,10 @@ def _parameters(handler: Any) -> list[Parameter]:
         parameters = list(inspect.signature(handler).parameters.values())
     except NameError as error:  # Python 3.14 evaluates annotations here
         raise ValueError(f"has annotations, but {_missing(error)}") from None
-    except (TypeError, ValueError):
-        raise ValueError("has no signature that Python can read; put a function round it") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"has no signature that Python can read ({error}); put a function round it"
+        ) from None
     if any(each.kind is Parameter.VAR_POSITIONAL for each in parameters):
         raise ValueError(
             "takes *args, which doesn't tell what it wants; name its parameters, "
