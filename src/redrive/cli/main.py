@@ -1,0 +1,46 @@
+"""The `redrive` command. Command modules import what is heavy inside their functions, so that `--help` is quick."""
+
+from typing import Annotated
+
+import typer
+
+from redrive._version import __version__
+from redrive.cli import init, run, topics
+
+app = typer.Typer(
+    name="redrive",
+    help="Makes Kafka consumers survive failure: retry ladders on exact times, dead letters, replay with proof.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 4 differences found, 5 nothing matched, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("init")(init.init)
+app.add_typer(topics.app, name="topics")
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=lambda asked: _version(asked=asked),
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _version(*, asked: bool) -> None:
+    if asked:
+        print(f"redrive {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """What the installed `redrive` runs."""
+    app()
