@@ -68,6 +68,11 @@ class Engine:
         self._next_wake_ms: float = NEVER_MS
         self._next_look_ms = 0.0
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics that the group reads, sources first."""
+        return self._plan.topics
+
     # -- what happened -------------------------------------------------------------------------------------------
 
     def assigned(self, starts: Mapping[TopicPartition, Start]) -> None:

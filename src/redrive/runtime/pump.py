@@ -76,8 +76,13 @@ class Pump:
         self._unstarted: set[TopicPartition] = set()
         self._ask_mono_ms = 0.0
 
+    def join(self) -> None:
+        """Become a member of the group; partitions come with later steps."""
+        self._source.join(self.engine.topics, self)
+
     def run(self) -> None:
-        """Step until a stop is requested, then drain and leave the group. Raises what makes going on impossible."""
+        """Join, and step until a stop is requested, then drain and leave the group. Raises what makes going on impossible."""
+        self.join()
         try:
             while not self.stop_requested.is_set():
                 self.step()
