@@ -11,7 +11,7 @@ from redrive.core.failure import Failures
 from redrive.core.policy import Duration, GiveUp, RetryPolicy
 from redrive.core.record import Record
 from redrive.core.settings import Settings
-from redrive.errors import ListenerError, SettingsError
+from redrive.errors import ListenerError, Problem, SettingsError
 from redrive.runtime.declaration import Declaration, Lifespan, Order, ResolvedApp, Serving, Start
 
 #: What `@app.listener` takes: plain or coroutine functions of the value, the value and the record, or the record.
@@ -139,12 +139,19 @@ class App:
         all that is wrong, each with its path.
         """
         given = {path: value for path, value in overrides.items() if value is not None}
-        if isinstance(self._settings, Settings):
-            _use_as_it_is(self._settings, sorted(given) + (["config"] if config_file else []), self._where)
-            return self._settings
+        own = self._settings if self._settings is not None else {}
+        if isinstance(own, Settings):
+            _use_as_it_is(own, sorted(given) + (["config"] if config_file else []), self._where)
+            return own
+        if not isinstance(own, Mapping):
+            what = (
+                f"App(settings={own!r}) is no mapping; give {{'bootstrap_servers': …}}, or leave it out: redrive.toml and "
+                "REDRIVE_* are read by themselves"
+            )
+            raise SettingsError([(self._where, what)])
         from redrive.adapters.settings_source import load_settings
 
-        return load_settings(config_file=config_file, overrides={**(self._settings or {}), **given})
+        return load_settings(config_file=config_file, overrides={**own, **given})
 
     def run(self) -> None:
         """
@@ -155,9 +162,11 @@ class App:
         anything connects, PortError when Kafka can't be reached within `start_timeout` or fails for good.
         """
         from redrive.runtime.running import refuse_where_it_cannot_block, run_until_stopped
+        from redrive.wiring import serve
 
         refuse_where_it_cannot_block()
-        run_until_stopped(self.serving)
+        app, settings = self.resolve(), self.load_settings()
+        run_until_stopped(lambda: serve(app, settings))
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[Serving, None]:
@@ -177,8 +186,9 @@ class App:
 def _use_as_it_is(settings: Settings, asked_besides: list[str], where: str) -> None:
     problems = list(settings.problems())
     if asked_besides:
-        what = f"{', '.join(asked_besides)} can't be set besides: the app has its Settings from code; give it a mapping there"
-        problems = [*problems, *SettingsError([(where, what)]).problems]
+        options = ", ".join(asked_besides)
+        what = f"{options} can't be set besides: the app has its Settings from code; give it a mapping there"
+        problems.append(Problem(where, what))
     if problems:
         raise SettingsError(problems)
 

@@ -24,10 +24,10 @@ def of_checking_only(total: Decimal) -> None: ...
 def of_checking_only_default(order: Order, total: Decimal | None = None) -> None: ...
 
 
-def of_bad_syntax(order: "Order[") -> None: ...  # type: ignore  # noqa: F722, UP037
+def of_bad_syntax(order: "Order[") -> None: ...  # noqa: F722
 
 
-def of_missing_attribute(order: msgspec.Strukt) -> None: ...  # type: ignore
+def of_missing_attribute(order: msgspec.Strukt) -> None: ...
 
 
 class Service:
@@ -65,7 +65,7 @@ def with_missing_class() -> App:
     app = App("payments")
 
     @app.listener("orders")
-    def handle(order: Nowhere) -> None: ...  # type: ignore  # noqa: F821
+    def handle(order: Nowhere) -> None: ...  # noqa: F821
 
     return app
 

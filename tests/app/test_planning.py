@@ -1,0 +1,164 @@
+"""Listeners and settings become topics: tiers, dead letters, the way back, and what older policies left."""
+
+from typing import Any
+
+import pytest
+
+from redrive import App, RetryPolicy, Settings, TopologyError
+from redrive.core.plan import GroupPlan, ListenerPlan, Tier
+from redrive.core.topic_plan import WantedTopic
+from redrive.core.topology import Role
+from redrive.runtime.declaration import ResolvedApp
+from redrive.runtime.planning import plan_group, wanted_topics
+
+LADDER = RetryPolicy("5s", "10m")
+
+
+def resolved(
+    *listeners: tuple[str, RetryPolicy], group: str = "payments", accepts_groups: tuple[str, ...] = ()
+) -> ResolvedApp:
+    app = App(group, accepts_groups=accepts_groups)
+    for topic, policy in listeners:
+        app.listener(topic, retry=policy, name=f"on-{topic}")(print_value)
+    return app.resolve()
+
+
+def print_value(value: Any) -> None: ...
+
+
+def plan(*listeners: tuple[str, RetryPolicy], existing: tuple[str, ...] = (), **settings: Any) -> GroupPlan:
+    return plan_group(resolved(*listeners), Settings(**settings), existing)
+
+
+def test_a_ladder_has_its_tiers_and_replays_by_the_first() -> None:
+    (listener,) = plan(("orders", LADDER)).listeners
+
+    assert listener == ListenerPlan(
+        name="on-orders",
+        source="orders",
+        dlq="orders.dlq",
+        replay="orders.retry.5s",
+        policy=LADDER,
+        tiers=(Tier("orders.retry.5s", 5000, 0), Tier("orders.retry.10m", 600_000, 1)),
+    )
+
+
+def test_without_a_ladder_there_is_a_topic_for_replays() -> None:
+    (listener,) = plan(("orders", RetryPolicy())).listeners
+
+    assert (listener.replay, listener.tiers) == ("orders.replay", ())
+    assert listener.drained == (Tier("orders.replay", 0),)
+
+
+def test_the_group_reads_sources_tiers_and_replays() -> None:
+    topics = plan(("orders", LADDER), ("payouts", RetryPolicy())).topics
+
+    assert topics == ("orders", "payouts", "orders.retry.5s", "orders.retry.10m", "payouts.replay")
+
+
+def test_tiers_of_an_older_policy_are_drained() -> None:
+    existing = (
+        "orders",
+        "orders.retry.5s",
+        "orders.retry.1h",
+        "orders.retry.30s",
+        "other.retry.1h",
+        "orders.dlq",
+    )
+
+    (listener,) = plan(("orders", LADDER), existing=existing).listeners
+
+    assert listener.drained == (Tier("orders.retry.30s", 30_000), Tier("orders.retry.1h", 3_600_000))
+
+
+def test_the_replay_topic_of_a_time_without_a_ladder_is_drained() -> None:
+    (listener,) = plan(("orders", LADDER), existing=("orders", "orders.replay")).listeners
+
+    assert listener.replay == "orders.retry.5s"
+    assert listener.drained == (Tier("orders.replay", 0),)
+
+
+def test_tiers_of_a_ladder_that_is_gone_are_drained_beside_the_replay_topic() -> None:
+    (listener,) = plan(("orders", RetryPolicy()), existing=("orders", "orders.retry.5s")).listeners
+
+    assert listener.drained == (Tier("orders.replay", 0), Tier("orders.retry.5s", 5000))
+
+
+def test_names_follow_the_settings() -> None:
+    (listener,) = plan(
+        ("orders", LADDER), retry_topic="{topic}.{group}.retry.{delay}", dlq_topic="{topic}.{group}.dlq"
+    ).listeners
+
+    assert [tier.topic for tier in listener.tiers] == [
+        "orders.payments.retry.5s",
+        "orders.payments.retry.10m",
+    ]
+    assert listener.dlq == "orders.payments.dlq"
+
+
+def test_bounds_and_groups_come_from_settings_and_app() -> None:
+    app = resolved(("orders", LADDER), accepts_groups=("billing", "old"))
+    settings = Settings(
+        window_bytes=5_000_000, commit_interval_ms=50, brake=False, accepts_groups=("old", "older")
+    )
+
+    group = plan_group(app, settings, ())
+
+    assert (group.group, group.accepts_groups) == ("payments", ("billing", "old", "older"))
+    assert (group.window_bytes, group.commit_interval_ms) == (5_000_000, 50)
+    assert [listener.brake for listener in group.listeners] == [False]
+
+
+def test_wanted_topics_are_those_of_the_plan_and_of_dead_letters() -> None:
+    app = resolved(("orders", RetryPolicy("5s")))
+
+    wanted = wanted_topics(app, Settings(replication=1, dlq_partitions=2, tier_outage_ms=60_000))
+
+    assert [(topic.name, topic.role) for topic in wanted] == [
+        ("orders", Role.SOURCE),
+        ("orders.retry.5s", Role.TIER),
+        ("orders.dlq", Role.DLQ),
+        ("orders.dlq.state", Role.STATE),
+    ]
+    by_role: dict[Role, WantedTopic] = {topic.role: topic for topic in wanted}
+    assert by_role[Role.TIER].configs["retention.ms"] == "65000"
+    assert by_role[Role.TIER].replication == 1
+    assert by_role[Role.DLQ].partitions == 2
+
+
+def test_colliding_names_are_told_all_at_once_with_the_listeners_places() -> None:
+    app = resolved(
+        ("orders", LADDER), ("orders.dlq", RetryPolicy()), ("a.b", RetryPolicy()), ("a_b", RetryPolicy())
+    )
+    place = app.listeners[0].where
+
+    with pytest.raises(TopologyError) as refused:
+        plan_group(app, Settings(), ())
+
+    lines = str(refused.value).splitlines()
+    assert lines[0] == f"{len(lines) - 1} problems:"
+    assert lines[1] == (
+        f"  {place}, {place}: topic 'orders.dlq' would be dlq of listener 'on-orders' and source of listener "
+        "'on-orders.dlq': rename a source, or give templates that keep them apart"
+    )
+    assert any("'a.b', 'a_b'" in line and place in line for line in lines)
+
+
+def test_a_name_that_is_too_long_is_told_with_its_place() -> None:
+    topic = "o" * 249
+    app = resolved((topic, RetryPolicy("5s")))
+
+    with pytest.raises(TopologyError) as refused:
+        wanted_topics(app, Settings())
+
+    assert str(refused.value).splitlines()[1] == (
+        f"  {app.listeners[0].where}: topic '{topic}.retry.5s' (tier of listener 'on-{topic}'): 258 characters, "
+        "Kafka takes 249; give shorter templates"
+    )
+
+
+def test_names_alike_in_the_cluster_are_told() -> None:
+    with pytest.raises(TopologyError) as refused:
+        plan(("or.ders", RetryPolicy()), existing=("or_ders",))
+
+    assert "topics 'or.ders', 'or_ders' differ only in . and _" in str(refused.value)

@@ -1,0 +1,309 @@
+"""All that is wrong with an app is told at once, when it is resolved, with file and line and how to mend it."""
+
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App, Failures, ListenerError, Record, RetryPolicy
+
+
+def handler(value: dict[str, Any]) -> None: ...
+async def async_handler(value: dict[str, Any], record: Record) -> None: ...
+
+
+def problems_of(app: App) -> list[str]:
+    """What is told, without the places."""
+    with pytest.raises(ListenerError) as refused:
+        app.resolve()
+    return [problem.what for problem in refused.value.problems]
+
+
+def test_resolved_listener_has_all_that_was_declared() -> None:
+    app = App("payments", accepts_groups=["billing"])
+    policy = RetryPolicy("1m", max_age="1h")
+    failures = Failures(permanent=KeyError)
+    returned = app.listener(
+        "orders",
+        retry=policy,
+        name="charge",
+        concurrency=7,
+        time_limit="30s",
+        give_up="skip",
+        failures=failures,
+        start="latest",
+    )(async_handler)
+
+    resolved = app.resolve()
+    (listener,) = resolved.listeners
+
+    assert returned is async_handler
+    assert (resolved.group, resolved.accepts_groups, resolved.lifespan) == ("payments", ("billing",), None)
+    assert (listener.name, listener.topic, listener.handler) == ("charge", "orders", async_handler)
+    assert (listener.is_async, listener.takes_value, listener.takes_record) == (True, True, True)
+    assert (listener.policy, listener.failures) == (policy, failures)
+    assert (listener.concurrency, listener.time_limit_ms) == (7, 30_000)
+    assert (listener.give_up, listener.start) == ("skip", "latest")
+    assert listener.decode(b'{"a": 1}') == {"a": 1}
+
+
+def test_defaults_of_a_listener() -> None:
+    app = App("payments")
+    app.listener("orders")(handler)
+
+    (listener,) = app.resolve().listeners
+
+    assert listener.name == "handler"
+    assert listener.policy == RetryPolicy("5s", "30s", "10m")
+    assert (listener.concurrency, listener.time_limit_ms) == (1, None)
+    assert (listener.give_up, listener.start) == ("dead-letter", "earliest")
+
+
+def test_time_limit_may_be_a_timedelta() -> None:
+    app = App("payments")
+    app.listener("orders", time_limit=timedelta(seconds=2))(async_handler)
+
+    assert app.resolve().listeners[0].time_limit_ms == 2000
+
+
+def test_app_can_be_resolved_again_after_it_was_mended() -> None:
+    app = App("payments")
+    problems_of(app)
+    app.listener("orders")(handler)
+
+    assert len(app.resolve().listeners) == len(app.resolve().listeners) == 1
+
+
+KEYED = "comes with keyed lanes, which this version doesn't have yet"
+
+OPTIONS = [
+    ({"order": "key"}, f"order='key': ordered by key {KEYED}; use order='partition'"),
+    ({"order": "none"}, f"order='none': without order {KEYED}; use order='partition'"),
+    ({"order": "keys"}, "order='keys' is none of 'partition', 'key', 'none'"),
+    (
+        {"retry": RetryPolicy("5s", blocking="key")},
+        (
+            f"RetryPolicy(blocking='key'): a failing record that holds up others {KEYED}; leave it out, and the record "
+            "climbs the ladder while others go on"
+        ),
+    ),
+    (
+        {"retry": RetryPolicy("5s", blocking="partition")},
+        (
+            f"RetryPolicy(blocking='partition'): a failing record that holds up others {KEYED}; leave it out, and the "
+            "record climbs the ladder while others go on"
+        ),
+    ),
+    (
+        {"retry": RetryPolicy("5s", after_dead_letter="block")},
+        (
+            "RetryPolicy(after_dead_letter='block') belongs to blocking retries, which this version doesn't have yet; "
+            "leave it out"
+        ),
+    ),
+    ({"retry": "5s"}, "retry='5s' is no RetryPolicy; write retry=RetryPolicy('5s', '30s', '10m')"),
+    (
+        {"retry": ["5s"]},
+        "retry=['5s'] is no RetryPolicy; write retry=RetryPolicy('5s', '30s', '10m')",
+    ),
+    (
+        {"failures": KeyError},
+        "failures=<class 'KeyError'> is no Failures; write failures=Failures(permanent=…)",
+    ),
+    ({"concurrency": 0}, "concurrency=0: a whole number of handlers that may run at once, at least 1"),
+    ({"concurrency": True}, "concurrency=True: a whole number of handlers that may run at once, at least 1"),
+    ({"concurrency": "3"}, "concurrency='3': a whole number of handlers that may run at once, at least 1"),
+    (
+        {"give_up": "stop"},
+        "give_up='stop' comes with ordered retries, which this version doesn't have yet; use 'dead-letter' or 'skip'",
+    ),
+    ({"give_up": "drop"}, "give_up='drop' is none of 'dead-letter', 'skip'"),
+    ({"start": "now"}, "start='now' is none of 'earliest', 'latest'"),
+    ({"name": " "}, "name=' ' is no name; give a short text, or leave it out for the handler's"),
+    ({"name": 5}, "name=5 is no name; give a short text, or leave it out for the handler's"),
+    (
+        {"topic": "my orders"},
+        "topic 'my orders' can't exist: Kafka allows letters, digits and . _ - in names, 1 to 249 characters",
+    ),
+    (
+        {"topic": ""},
+        "topic '' can't exist: Kafka allows letters, digits and . _ - in names, 1 to 249 characters",
+    ),
+    (
+        {"topic": "orders\n"},
+        "topic 'orders\\n' can't exist: Kafka allows letters, digits and . _ - in names, 1 to 249 characters",
+    ),
+    (
+        {"topic": ["orders", "payouts"]},
+        "topic ['orders', 'payouts'] is no text; a listener reads one topic, so declare one for each",
+    ),
+    (
+        {"time_limit": "30s"},
+        (
+            "time_limit='30s', but the handler is a plain function, and a thread can't be stopped; make it async def, or "
+            "give the calls in it timeouts of their own"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), OPTIONS, ids=[str(at) for at in range(len(OPTIONS))])
+def test_option_that_cannot_be(options: dict[str, Any], text: str) -> None:
+    app = App("payments")
+    name = options.get("name") or "handler"
+    app.listener(**{"topic": "orders", **options})(handler)
+
+    assert problems_of(app) == [f"listener {name!r}: {text}"]
+
+
+def test_time_limit_that_cannot_be_read() -> None:
+    app = App("payments")
+    app.listener("orders", time_limit=30)(async_handler)
+
+    assert problems_of(app) == [
+        (
+            "listener 'async_handler': time_limit: duration 30 is a bare number; write it as '5s', '1h30m' or '250ms' "
+            "(d, h, m, s, ms, from large to small) or as a timedelta"
+        )
+    ]
+
+
+def test_lambda_needs_a_name() -> None:
+    app = App("payments")
+    app.listener("orders")(lambda value: None)
+
+    assert problems_of(app) == [
+        "listener '<lambda>': a lambda has no name for metrics and commands; give name="
+    ]
+
+
+def test_app_without_listeners() -> None:
+    assert problems_of(App("payments")) == [
+        (
+            'the app has no listeners, so there is nothing to run; declare one with @app.listener("topic"), in this module '
+            "or in one that it imports"
+        )
+    ]
+
+
+@pytest.mark.parametrize("group", ["", " ", "payments\n", 5, None])
+def test_group_needs_a_name(group: Any) -> None:
+    app = App(group)
+    app.listener("orders")(handler)
+
+    assert problems_of(app) == [
+        f"App({group!r}): the first argument is the consumer group's name, a text such as 'payments'"
+    ]
+
+
+def test_accepted_groups_are_names() -> None:
+    one = App("payments", accepts_groups="billing")
+    one.listener("orders")(handler)
+    some = App("payments", accepts_groups=["billing", ""])
+    some.listener("orders")(handler)
+
+    assert problems_of(one) == ["accepts_groups='billing' is one text; give a list: ['billing']"]
+    assert problems_of(some) == ["accepts_groups has '', which is no group's name"]
+
+
+async def no_context_manager() -> Any:
+    yield 5
+
+
+async def coroutine() -> None: ...
+
+
+@asynccontextmanager
+async def of_the_app(app: App) -> Any:
+    yield app
+
+
+@pytest.mark.parametrize("lifespan", [no_context_manager, coroutine, of_the_app, 5])
+def test_lifespan_is_a_context_manager_without_arguments(lifespan: Any) -> None:
+    app = App("payments", lifespan=lifespan)
+    app.listener("orders")(handler)
+
+    assert problems_of(app) == [
+        (
+            "lifespan must be callable without arguments and give an async context manager: an async generator function "
+            "under @contextlib.asynccontextmanager"
+        )
+    ]
+
+
+def test_lifespan_is_passed_on() -> None:
+    @asynccontextmanager
+    async def lifespan() -> Any:
+        yield 5
+
+    app = App("payments", lifespan=lifespan)
+    app.listener("orders")(handler)
+
+    assert app.resolve().lifespan is lifespan
+
+
+def test_everything_is_told_at_once_with_its_place() -> None:
+    app = App("")
+    app.listener("orders", concurrency=0, order="key")(handler)
+    app.listener("orders")(handler)
+
+    @app.listener("payouts", time_limit="1s")
+    def pay(payout: set[object], more: int) -> None: ...
+
+    with pytest.raises(ListenerError) as refused:
+        app.resolve()
+
+    first = test_everything_is_told_at_once_with_its_place.__code__.co_firstlineno
+    here = "tests/app/test_resolving.py"
+    assert str(refused.value).replace("\\", "/") == "\n".join(
+        [
+            "6 problems:",
+            f"  {here}:{first + 1}: App(''): the first argument is the consumer group's name, a text such as 'payments'",
+            (
+                f"  {here}:{first + 2}: listener 'handler': order='key': ordered by key comes with keyed lanes, which this "
+                "version doesn't have yet; use order='partition'"
+            ),
+            (
+                f"  {here}:{first + 2}: listener 'handler': concurrency=0: a whole number of handlers that may run at once, "
+                "at least 1"
+            ),
+            (
+                f"  {here}:{first + 5}: handler 'pay' (payout, more): the second parameter is the record, but 'more' is "
+                "annotated int; annotate it Record (redrive.Record), or give it a default"
+            ),
+            (
+                f"  {here}:{first + 3}: listener 'handler': the one at {here}:{first + 2} has that name too; give one of "
+                "them name="
+            ),
+            (
+                f"  {here}:{first + 3}: listener 'handler': topic 'orders' is read by 'handler' at {here}:{first + 2} "
+                "already, and a group has one listener a topic; do both in one handler, or make an App with a group of its "
+                "own"
+            ),
+        ]
+    )
+
+
+def test_annotation_that_nothing_decodes_is_told_with_the_handler() -> None:
+    app = App("payments")
+
+    @app.listener("orders", name="charge")
+    def handle(order: App) -> None: ...
+
+    assert problems_of(app) == [
+        (
+            "handler 'handle': App can't be decoded: nothing here makes a App from JSON; use a dataclass, msgspec.Struct, "
+            "pydantic model or TypedDict, or take bytes and decode them in the handler"
+        )
+    ]
+
+
+def test_one_function_may_handle_two_topics_under_two_names() -> None:
+    app = App("payments")
+
+    @app.listener("orders", name="orders")
+    @app.listener("old-orders", name="old-orders")
+    def handle(value: bytes) -> None: ...
+
+    assert [listener.name for listener in app.resolve().listeners] == ["old-orders", "orders"]
