@@ -1,0 +1,170 @@
+"""
+Runs contestants interleaved, each in a process of its own, and prints medians and ratios.
+
+    scripts/bench                            # everything, five repeats: about half an hour
+    scripts/bench --repeats 3 w1 w1-record   # some workloads
+    scripts/bench --json results.json
+
+The broker: BENCH_BOOTSTRAP, by default the one of `scripts/kafka start`. Read `README.md` before quoting a figure.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka
+
+from benchmarks.workload import BOOTSTRAP, drop_topics, make_topic
+from redrive import __version__
+
+BACKLOG_RECORDS = 2_000_000
+STEADY_RECORDS = 900
+
+
+class Contestant(NamedTuple):
+    """`module` run with `workload` and these variables; `base`: the contestant that its ratio refers to."""
+
+    module: str
+    workload: str
+    base: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+
+
+DEFAULTS = (("BENCH_TUNED", "0"),)
+CONTESTANTS = {
+    "bare-w1": Contestant("bare", "w1"),
+    "bare-w1-default": Contestant("bare", "w1", "bare-w1", DEFAULTS),
+    "w1": Contestant("contestant", "w1", "bare-w1"),
+    "w1-record": Contestant("contestant", "w1-record", "bare-w1"),
+    "bare-w1-async": Contestant("bare", "w1-async"),
+    "w1-async": Contestant("contestant", "w1-async", "bare-w1-async"),
+    "bare-w2": Contestant("bare", "w2"),
+    "w2": Contestant("contestant", "w2", "bare-w2"),
+    "bare-w3": Contestant("bare", "w3"),
+    "w3": Contestant("contestant", "w3", "bare-w3"),
+}
+
+
+def run_once(name: str) -> dict[str, Any]:
+    """One run in a fresh process and a fresh group; CPU and memory are the whole process's."""
+    contestant = CONTESTANTS[name]
+    run = uuid.uuid4().hex[:8]
+    is_steady = contestant.workload == "w3"
+    topic = f"bench-w3-{run}" if is_steady else "bench-w1"
+    records = STEADY_RECORDS if is_steady else BACKLOG_RECORDS
+    env = {**os.environ, "BENCH_RUN": run, "BENCH_TOPIC": topic, "BENCH_RECORDS": str(records), **dict(contestant.env)}
+    feeder = None
+    if is_steady:
+        make_topic(topic)
+        feeder = subprocess.Popen([sys.executable, "-m", "benchmarks.feed", "steady"], env=env)
+    else:
+        subprocess.run([sys.executable, "-m", "benchmarks.feed", "backlog"], env=env, check=True)
+    command = [sys.executable, "-m", f"benchmarks.{contestant.module}", contestant.workload]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    lines = [line for line in process.stdout or () if line.startswith("{")]
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if feeder is not None:
+        feeder.wait()
+        drop_topics([topic])
+    report = json.loads(lines[-1]) if lines else {"error": f"ended with {process.returncode} and said nothing"}
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return {"name": name, **report, "cpu_us": round(cpu_s / records * 1e6, 2), "rss_mb": usage.ru_maxrss >> 10}
+
+
+def summarise(name: str, runs: list[dict[str, Any]], base_rate: float | None) -> dict[str, Any]:
+    """Medians of one contestant's runs, and their ratio to the base's."""
+    rates = [run["rate"] for run in runs if run.get("rate")]
+    wrong = [run for run in runs if not run.get("is_right")]
+    if not rates:
+        return {"name": name, "error": runs[-1].get("error", "no result")}
+    rate = statistics.median(rates)
+    late = {
+        key: {what: statistics.median(run[key][what] for run in runs if key in run) for what in runs[0][key]}
+        for key in runs[0]
+        if key.startswith("late_")
+    }
+    return {
+        "name": name,
+        "rate": rate,
+        "rate_min": min(rates),
+        "rate_max": max(rates),
+        "ratio": round(rate / base_rate, 3) if base_rate else None,
+        "cpu_us": statistics.median(run["cpu_us"] for run in runs),
+        "rss_mb": statistics.median(run["rss_mb"] for run in runs),
+        "wrong_runs": len(wrong),
+        **late,
+    }
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?"
+    )
+    return {
+        "redrive": __version__,
+        "python": platform.python_version(),
+        "confluent-kafka": confluent_kafka.__version__,
+        "librdkafka": confluent_kafka.libversion()[0],
+        "cpu": f"{os.cpu_count()} x {model}",
+        "broker": BOOTSTRAP,
+    }
+
+
+def table(summaries: dict[str, dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    lines = ["| workload | records/s, median (min to max) | ratio | of | CPU us/record | RSS MB | lateness ms |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name, one in summaries.items():
+        if "error" in one:
+            lines.append(f"| {name} | {one['error']} | | | | | |")
+            continue
+        late = "; ".join(
+            f"{key[5:-3]}: p50 {value['p50']:g}, p99 {value['p99']:g}, early {value['early']:g}"
+            for key, value in one.items()
+            if key.startswith("late_")
+        )
+        ratio = f"{one['ratio']:.2f}" if one["ratio"] else ""
+        wrong = f" ({one['wrong_runs']} runs WRONG)" if one["wrong_runs"] else ""
+        rates = f"{one['rate']:,.0f} ({one['rate_min']:,} to {one['rate_max']:,}){wrong}"
+        base = CONTESTANTS[name].base
+        lines.append(f"| {name} | {rates} | {ratio} | {base} | {one['cpu_us']:g} | {one['rss_mb']:g} | {late} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Interleave the repeats, so that a slow minute of the machine hits all contestants alike."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(CONTESTANTS)}; by default all")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write every run and the summary here")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.workloads if name not in CONTESTANTS]:
+        parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(CONTESTANTS)}")
+    asked = arguments.workloads or list(CONTESTANTS)
+    bases = [CONTESTANTS[name].base for name in asked if CONTESTANTS[name].base]
+    names = [name for name in CONTESTANTS if name in asked or name in bases]
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for repeat in range(arguments.repeats):
+        for name in names:
+            result = run_once(name)
+            runs[name].append(result)
+            sys.stderr.write(f"{repeat + 1}/{arguments.repeats} {json.dumps(result)}\n")
+    medians = {name: summarise(name, runs[name], None).get("rate") for name in names}
+    summaries = {name: summarise(name, runs[name], medians.get(CONTESTANTS[name].base)) for name in names}
+    if arguments.json:
+        everything = {"machine": machine(), "summary": summaries, "runs": runs}
+        arguments.json.write_text(json.dumps(everything, indent=1) + "\n")
+    sys.stdout.write(f"{', '.join(f'{key} {value}' for key, value in machine().items())}\n\n{table(summaries)}\n")
+
+
+if __name__ == "__main__":
+    main()
