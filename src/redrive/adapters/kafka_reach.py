@@ -1,4 +1,8 @@
-"""Whether Kafka can be reached, and if not, why: one question to the cluster, and plain connections to its addresses."""
+"""
+Whether Kafka can be reached, and if not, why: one question to the cluster, and plain connections to its addresses.
+
+The plain ones come first: that nothing listens is known at once, while the client goes on trying.
+"""
 
 import contextlib
 import re
@@ -36,8 +40,8 @@ class KafkaReach:
     """
     Asks whether Kafka can be reached, as often as it is called.
 
-    `conf`: settings of an admin client (`client_conf`). `timeout_s`: how long one question may take; the plain
-    connections that look for the reason get as long again.
+    `conf`: settings of an admin client (`client_conf`). `timeout_s`: how long the question may take; plain
+    connections, before it and for the reason, get as long again.
     """
 
     def __init__(self, conf: Mapping[str, Any], *, timeout_s: float = 3.0) -> None:
@@ -45,15 +49,20 @@ class KafkaReach:
         self._protocol = str(conf.get("security.protocol", "plaintext")).upper()
         self._timeout_s = timeout_s
         self._said: list[tuple[Complaint, str]] = []
-        self._client: Any = AdminClient({**conf, **_EAGER, "error_cb": self._hear})
+        settings: dict[str, Any] = {**conf, **_EAGER, "error_cb": self._hear}
+        self._client: Any = AdminClient(settings)
 
     def __call__(self) -> Trouble | None:
         """Gives None when a broker answers, and all brokers can be reached where the cluster says they are."""
+        servers = _servers(self._bootstrap)
+        seen = _look_at(servers, self._timeout_s, greets=False)
+        if all(one.answer is not Answer.OPEN for one in seen):
+            return explain_bootstrap(seen, protocol=self._protocol, complaints=())
         try:
             brokers = self._client.list_topics(timeout=self._timeout_s).brokers.values()
         except KafkaException:
             self._client.poll(0)  # brings what the client had to say
-            seen = _look_at(_servers(self._bootstrap), self._timeout_s, greets=True)
+            seen = _look_at(servers, self._timeout_s, greets=True)
             said, self._said = self._said, []
             return explain_bootstrap(seen, protocol=self._protocol, complaints=said)
         seen = _look_at([(broker.host, broker.port) for broker in brokers], self._timeout_s, greets=False)

@@ -1,7 +1,6 @@
 """From `service:app` to the app: imports the user's module, and says in plain words why that can't be done."""
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from difflib import get_close_matches

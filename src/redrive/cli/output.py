@@ -6,7 +6,7 @@ Results go to stdout, everything else to stderr, so that a pipe gets results onl
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
@@ -72,7 +72,7 @@ class Output:
 
 
 @contextmanager
-def reporting(*, as_json: bool = False) -> Iterator[Output]:
+def reporting(*, as_json: bool = False) -> Generator[Output]:
     """
     The frame of each command: gives its Output, and turns errors and Ctrl-C into words and an exit code.
 

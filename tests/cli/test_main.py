@@ -1,0 +1,67 @@
+"""The `redrive` command as a whole: help, version, completion, typing errors, and what it loads."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import redrive
+from redrive.cli.main import app
+
+
+def _invoke(*args, env=None):
+    return CliRunner().invoke(app, list(args), env=env)
+
+
+def test_the_version_is_told():
+    assert _invoke("--version").output == f"redrive {redrive.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "init", "topics"])
+def test_the_help_tells_each_command(command):
+    assert command in _invoke("--help").output
+
+
+def test_a_typing_error_in_a_command_is_guessed():
+    result = _invoke("topcis")
+
+    assert result.exit_code == 2
+    assert "Did you mean 'topics'?" in result.output
+
+
+def test_the_shell_completion_completes_commands():
+    result = _invoke(
+        env={"_REDRIVE_COMPLETE": "complete_bash", "COMP_WORDS": "redrive to", "COMP_CWORD": "1"}
+    )
+
+    assert result.output.split() == ["topics"]
+
+
+def test_the_help_loads_nothing_that_a_command_needs_to_work():
+    listed = subprocess.run(
+        [sys.executable, "-c", "import sys, redrive.cli.main; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+
+    heavy = {
+        "pydantic_settings",
+        "prometheus_client",
+        "rich.console",
+        "rich.live",
+        "asyncio",
+        "redrive.wiring",
+    }
+    assert heavy & set(listed) == set()
+
+
+def test_no_app_is_a_usage_error_that_says_where_it_can_be_named(folder):
+    result = _invoke("topics", "plan", env={"COLUMNS": "200"})
+
+    assert result.exit_code == 2
+    assert (
+        'name the app, as in service:app; or set REDRIVE_APP, or app = "service:app" in redrive.toml'
+        in result.output
+    )
