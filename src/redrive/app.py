@@ -1,7 +1,7 @@
 """What a service declares: the app, its listeners, and how it is run."""
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -42,7 +42,7 @@ class App:
         *,
         settings: Settings | Mapping[str, object] | None = None,
         lifespan: Lifespan | None = None,
-        accepts_groups: Sequence[str] = (),
+        accepts_groups: Collection[str] = (),
     ) -> None:
         self._group = group
         self._settings = settings

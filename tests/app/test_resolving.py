@@ -121,6 +121,7 @@ OPTIONS = [
     ({"give_up": "drop"}, "give_up='drop' is none of 'dead-letter', 'skip'"),
     ({"start": "now"}, "start='now' is none of 'earliest', 'latest'"),
     ({"name": " "}, "name=' ' is no name; give a short text, or leave it out for the handler's"),
+    ({"name": ["a"]}, "name=['a'] is no name; give a short text, or leave it out for the handler's"),
     ({"name": 5}, "name=5 is no name; give a short text, or leave it out for the handler's"),
     (
         {"topic": "my orders"},
@@ -197,14 +198,19 @@ def test_group_needs_a_name(group: Any) -> None:
     ]
 
 
-def test_accepted_groups_are_names() -> None:
-    one = App("payments", accepts_groups="billing")
-    one.listener("orders")(handler)
-    some = App("payments", accepts_groups=["billing", ""])
-    some.listener("orders")(handler)
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ("billing", "accepts_groups='billing' is no list of groups; write accepts_groups=['billing']"),
+        (5, "accepts_groups=5 is no list of groups; write accepts_groups=['billing']"),
+        (["billing", ""], "accepts_groups has '', which is no group's name"),
+    ],
+)
+def test_accepted_groups_are_names(groups: Any, text: str) -> None:
+    app = App("payments", accepts_groups=groups)
+    app.listener("orders")(handler)
 
-    assert problems_of(one) == ["accepts_groups='billing' is one text; give a list: ['billing']"]
-    assert problems_of(some) == ["accepts_groups has '', which is no group's name"]
+    assert problems_of(app) == [text]
 
 
 async def no_context_manager() -> Any:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple, get_args
 
 from redrive.core.failure import Failures
@@ -22,8 +22,8 @@ class AppDeclaration(NamedTuple):
     """An app as it was written. `where`: file and line of `App(...)`."""
 
     group: str
-    declarations: Sequence[Declaration]
-    accepts_groups: Sequence[str]
+    declarations: Collection[Declaration]
+    accepts_groups: Collection[str]
     lifespan: Lifespan | None
     where: str
 
@@ -59,8 +59,8 @@ def resolve(app: AppDeclaration) -> ResolvedApp:
 def _app_problems(app: AppDeclaration) -> Iterator[str]:
     if not _is_name(app.group):
         yield f"App({app.group!r}): the first argument is the consumer group's name, a text such as 'payments'"
-    if isinstance(app.accepts_groups, str):
-        yield f"accepts_groups={app.accepts_groups!r} is one text; give a list: [{app.accepts_groups!r}]"
+    if isinstance(app.accepts_groups, str) or not isinstance(app.accepts_groups, Collection):
+        yield f"accepts_groups={app.accepts_groups!r} is no list of groups; write accepts_groups=['billing']"
     else:
         for group in app.accepts_groups:
             if not _is_name(group):
@@ -98,7 +98,7 @@ def _clashes(declarations: Iterable[Declaration]) -> Iterator[tuple[str, str]]:
     by_topic: dict[str, Declaration] = {}
     for each in declarations:
         name = _name(each)
-        first = by_name.setdefault(name, each)
+        first = by_name.setdefault(str(name), each)
         if first is not each and name != "<lambda>":
             yield (
                 each.where,
