@@ -1,0 +1,391 @@
+"""
+What redrive tells about itself, as data: every metric, and every event that becomes a log line.
+
+The exporter, the log lines, the pages in `docs/reference`, alert rules and dashboards are made from these two tables,
+and a test finds a name that is used but not listed here, or listed and not used.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from redrive.core.counters import DURATION_BOUNDS_S, LATENESS_BOUNDS_S
+
+PREFIX = "redrive_"
+#: What may become of a record, as the label `outcome` says it.
+OUTCOMES = ("handled", "retried", "dead-lettered", "skipped", "given-up", "passed-by", "restored", "lost")
+COMMIT_OUTCOMES = ("confirmed", "refused")
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """
+    One metric. `name` is what is exported, `_total` of counters included; `labels` take values from a bounded set
+    only (never a key, an offset or a text). `bounds_s`: the upper bounds of a histogram's buckets, in seconds.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+    bounds_s: tuple[float, ...] = ()
+
+
+class LogEvent(msgspec.Struct, frozen=True):
+    """
+    One event. `text` is filled in by `%` from the report's fields: what happened, what becomes of the record, what to do.
+
+    Events that agree in the fields of `limit_by` are one stream: its first `at_once` are told as they come, after
+    that one line every ten seconds tells the latest and how many there were.
+    """
+
+    name: str
+    level: Literal["info", "warning", "error"]
+    text: str
+    limit_by: tuple[str, ...] = ()
+    at_once: int = 1
+
+
+_GROUP = ("group",)
+_LISTENER = ("group", "listener")
+_SOURCE = ("group", "listener", "topic")
+_TIER = ("group", "listener", "tier")
+
+RECORDS = Metric(
+    "redrive_records_total",
+    "counter",
+    "records",
+    (*_SOURCE, "outcome"),
+    "What became of records; topic is the listener's source topic. handled: the handler returned. retried: written to a "
+    "tier. dead-lettered: sent to the dead-letter topic. skipped: the handler raised Skip. given-up: dropped by "
+    'give_up="skip". passed-by: another group\'s on a shared tier. restored: finished by the owner before, not run '
+    "again. lost: deleted by retention before this group read them.",
+)
+HANDLER_DURATION = Metric(
+    "redrive_handler_duration_seconds",
+    "histogram",
+    "seconds",
+    _LISTENER,
+    "How long the handler takes for a record, tries in place included. Records that are handled in one run count with "
+    "the mean of their run.",
+    DURATION_BOUNDS_S,
+)
+OLDEST_HANDLER = Metric(
+    "redrive_oldest_handler_seconds",
+    "gauge",
+    "seconds",
+    _LISTENER,
+    "For how long the handler that runs longest has been at its record, 0 when none runs. Within 0.2 s.",
+)
+FAILED_RUNS = Metric(
+    "redrive_failed_runs_total",
+    "counter",
+    "runs",
+    _LISTENER,
+    "Runs of the handler, or decodings, that failed, whatever became of the record. Failed tries in place that are "
+    "followed by another one count as one run.",
+)
+RETRIES = Metric(
+    "redrive_retries_total",
+    "counter",
+    "records",
+    _TIER,
+    "Records sent to a tier, to be tried again after its delay.",
+)
+RETRY_LATENESS = Metric(
+    "redrive_retry_lateness_seconds",
+    "histogram",
+    "seconds",
+    _TIER,
+    "How long after its due a record of a tier was started.",
+    LATENESS_BOUNDS_S,
+)
+HELD_RECORDS = Metric(
+    "redrive_held_records",
+    "gauge",
+    "records",
+    _TIER,
+    "Records of a tier that wait in this process's memory for their due.",
+)
+HELD_BYTES = Metric(
+    "redrive_held_bytes",
+    "gauge",
+    "bytes",
+    _TIER,
+    "What the held records of a tier cost in memory, by estimate; bounded by the setting window_bytes over all tiers.",
+)
+DEAD_LETTERS = Metric(
+    "redrive_dead_letters_total",
+    "counter",
+    "records",
+    (*_SOURCE, "reason"),
+    "Records that became dead letters; topic is the listener's source topic. Counted when it is decided; the source's "
+    "offset passes only after the letter's write was confirmed.",
+)
+DEAD_LETTER_WRITE_FAILURES = Metric(
+    "redrive_dead_letter_write_failures_total",
+    "counter",
+    "writes",
+    _LISTENER,
+    "Writes to the dead-letter topic that were refused. Each is tried again until it is confirmed; its offset is held.",
+)
+RETRY_WRITE_FAILURES = Metric(
+    "redrive_retry_write_failures_total",
+    "counter",
+    "writes",
+    _LISTENER,
+    "Writes to a tier that were refused. Each is tried again until it is confirmed; its offset is held.",
+)
+UNCONFIRMED_WRITES = Metric(
+    "redrive_unconfirmed_writes",
+    "gauge",
+    "writes",
+    _LISTENER,
+    "Retry copies and dead letters that are sent and not yet confirmed, refused ones that wait for another try included.",
+)
+BRAKE = Metric(
+    "redrive_brake_on",
+    "gauge",
+    "",
+    _LISTENER,
+    "1 while more than half of the last minute's records became dead letters and intake is slowed to one a second.",
+)
+OUTAGE = Metric(
+    "redrive_outage_on",
+    "gauge",
+    "",
+    _LISTENER,
+    "1 while the handler's downstream is away: records are held and one of them is tried again with growing pauses.",
+)
+OUTAGES = Metric(
+    "redrive_outages_total",
+    "counter",
+    "outages",
+    _LISTENER,
+    "Outages of the handler's downstream that began.",
+)
+SOURCE_LAG = Metric(
+    "redrive_source_lag_records",
+    "gauge",
+    "records",
+    _SOURCE,
+    "Records of the source topic that are not finished, over the partitions assigned to this process. From end offsets "
+    "at most 30 s old; the markers of transactions and gaps of compaction count until they are passed. Missing while "
+    "nothing is assigned or the end offsets aren't known.",
+)
+TIER_LAG = Metric(
+    "redrive_tier_lag_records",
+    "gauge",
+    "records",
+    _TIER,
+    "The same for a tier: records that wait for their due or are being retried, fetched or not.",
+)
+ASSIGNED_PARTITIONS = Metric(
+    "redrive_assigned_partitions",
+    "gauge",
+    "partitions",
+    _SOURCE,
+    "Partitions assigned to this process, by source topic and tier.",
+)
+PAUSED_PARTITIONS = Metric(
+    "redrive_paused_partitions",
+    "gauge",
+    "partitions",
+    _SOURCE,
+    "Assigned partitions that are not fetched at the moment, since enough of their records wait in memory.",
+)
+ENVELOPE_ERRORS = Metric(
+    "redrive_envelope_errors_total",
+    "counter",
+    "headers",
+    _LISTENER,
+    "Headers of ours that could not be read or were absurd; such a record is run as at its first attempt.",
+)
+COMMITS = Metric(
+    "redrive_commits_total",
+    "counter",
+    "commits",
+    (*_GROUP, "outcome"),
+    "Commits that the broker answered. refused: at least one of the partitions was; they are committed again.",
+)
+PUMP_STEP_AGE = Metric(
+    "redrive_pump_step_age_seconds",
+    "gauge",
+    "seconds",
+    _GROUP,
+    "Time since the pump's last step. Normally far below a second; up to about 40 s while the broker is away.",
+)
+LOOP_STALLS = Metric(
+    "redrive_loop_stalls_total",
+    "counter",
+    "stalls",
+    _GROUP,
+    "How often something blocked the event loop for more than a second, so that coroutine handlers stood still.",
+)
+BUILD_INFO = Metric("redrive_build_info", "gauge", "", ("version",), "Always 1; says which version runs.")
+
+METRICS = (
+    RECORDS,
+    HANDLER_DURATION,
+    OLDEST_HANDLER,
+    FAILED_RUNS,
+    RETRIES,
+    RETRY_LATENESS,
+    HELD_RECORDS,
+    HELD_BYTES,
+    DEAD_LETTERS,
+    DEAD_LETTER_WRITE_FAILURES,
+    RETRY_WRITE_FAILURES,
+    UNCONFIRMED_WRITES,
+    BRAKE,
+    OUTAGE,
+    OUTAGES,
+    SOURCE_LAG,
+    TIER_LAG,
+    ASSIGNED_PARTITIONS,
+    PAUSED_PARTITIONS,
+    ENVELOPE_ERRORS,
+    COMMITS,
+    PUMP_STEP_AGE,
+    LOOP_STALLS,
+    BUILD_INFO,
+)
+
+_AT = "%(source)s/%(partition)s/%(offset)s"
+
+_EVENTS = (
+    LogEvent("assigned", "info", "Partitions assigned to this process: %(partitions)s.", at_once=10),
+    LogEvent("revoked", "info", "Partitions given back to the group: %(partitions)s.", at_once=10),
+    LogEvent(
+        "lost",
+        "warning",
+        "Partitions lost without a hand-over: %(partitions)s. Their next owner runs again what was in flight here. If this "
+        "happens again and again, look for a broker that was away or a process that stood still.",
+        at_once=10,
+    ),
+    LogEvent(
+        "dead-letter",
+        "warning",
+        f"Listener %(listener)s failed for good at {_AT} (%(reason)s, attempt %(attempt)s, %(type)s). The record goes to "
+        "%(dlq)s; see it and its failure with: redrive dlq show --event-id %(event_id)s",
+        ("listener", "reason"),
+        at_once=5,
+    ),
+    LogEvent(
+        "record-given-up",
+        "error",
+        f"Listener %(listener)s failed for good at {_AT} (%(reason)s, attempt %(attempt)s, %(type)s). The record is dropped, "
+        'as give_up="skip" says: there is no copy of it but the one on its topic.',
+        ("listener", "reason"),
+        at_once=5,
+    ),
+    LogEvent(
+        "write-refused",
+        "error",
+        f"The copy of {_AT} for %(topic)s was refused: %(error)s. Nothing is lost: its offset is held and the write tried "
+        "again in %(wait_ms)s ms, for as long as it takes; other records go on. A missing topic or right: redrive topics plan",
+        ("listener", "topic"),
+    ),
+    LogEvent(
+        "dead-letter-cut",
+        "error",
+        f"The dead letter of {_AT} is too large for %(topic)s and is written without its value. The value is still at that "
+        "place until retention deletes it; raise max.message.bytes of %(topic)s.",
+        ("listener", "topic"),
+        at_once=5,
+    ),
+    LogEvent(
+        "outage",
+        "warning",
+        "Listener %(listener)s met an outage (%(type)s). Its records are held where they are, none becomes a dead letter; "
+        "one is tried again in %(wait_s)s s, then with growing pauses. It goes on by itself when the downstream is back.",
+        ("listener",),
+    ),
+    # As loud as its beginning: who saw that must also see this.
+    LogEvent(
+        "outage-over", "warning", "Listener %(listener)s: the outage is over, all goes on.", ("listener",)
+    ),
+    LogEvent(
+        "brake-on",
+        "error",
+        "Listener %(listener)s: more than half of the last minute's records became dead letters. Intake is slowed to one "
+        "record a second, so that they stay on their topic. See the causes with: redrive dlq ls; then deploy the mended "
+        "version. The brake releases itself.",
+        ("listener",),
+    ),
+    LogEvent(
+        "brake-off", "warning", "Listener %(listener)s: the brake is released, all goes on.", ("listener",)
+    ),
+    LogEvent(
+        "map-ignored",
+        "warning",
+        "The map of finished records in the commit of %(topic)s/%(partition)s can't be used: %(why)s. Records above the "
+        "committed offset that were finished are run again.",
+        ("topic",),
+    ),
+    LogEvent(
+        "start-unknown",
+        "warning",
+        "The cluster doesn't say where partitions begin: %(error)s. They wait, and it is asked again every second.",
+    ),
+    LogEvent(
+        "commit-refused",
+        "warning",
+        "A commit was refused for %(partitions)s partitions: %(error)s. It is repeated; until one is confirmed, a crash would "
+        "run again what finished since the last.",
+    ),
+    LogEvent(
+        "records-lost",
+        "error",
+        "%(lost)s records of %(topic)s/%(partition)s from offset %(offset)s on were deleted by retention before this group "
+        "read them. Nobody can bring them back; it goes on with the earliest there is. Give %(topic)s a longer retention, or "
+        "the group more processes.",
+        ("topic", "partition"),
+    ),
+    LogEvent(
+        "handlers-left",
+        "warning",
+        "Handlers were still running after %(seconds)s s and are left behind. Their records were not committed: the next "
+        "owner runs them again.",
+    ),
+    LogEvent(
+        "loop-stalled",
+        "warning",
+        "Something blocked the event loop for %(seconds)s s: coroutine handlers stood still, partitions are kept. Look for calls "
+        "that wait without await; a handler that must wait like that is a plain function, which runs in a thread.",
+    ),
+    LogEvent(
+        "source-problem",
+        "warning",
+        "The Kafka consumer tells: %(error)s. Nothing is lost; it tries again by itself.",
+        ("kind", "error"),
+    ),
+    LogEvent(
+        "source-problem.unreachable",
+        "warning",
+        "No broker answers: %(error)s. Nothing is lost; it goes on by itself when one does. If it stays so, look at the "
+        "brokers and at bootstrap_servers.",
+        ("kind",),
+    ),
+    LogEvent(
+        "source-problem.unknown-topic",
+        "error",
+        "A topic is missing: %(error)s. Nothing is read from it until it exists; create it with: redrive topics apply",
+        ("kind", "error"),
+    ),
+    LogEvent(
+        "source-problem.auth",
+        "error",
+        "The cluster refuses this service: %(error)s. Nothing is read until it is let in; the rights it needs: redrive topics "
+        "acls",
+        ("kind", "error"),
+    ),
+)
+
+EVENTS: Mapping[str, LogEvent] = {event.name: event for event in _EVENTS}
+
+
+def event_of(name: str, fields: Mapping[str, Any]) -> LogEvent | None:
+    """The entry for a report: that of its `kind` where there is one, else that of its name; None for an unknown name."""
+    return EVENTS.get(f"{name}.{fields.get('kind', '')}") or EVENTS.get(name)
