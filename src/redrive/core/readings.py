@@ -1,0 +1,187 @@
+"""
+The metrics' values, read from a running engine by another thread than the pump.
+
+Nothing is locked: numbers are read whole, and what grows and shrinks (runs, assigned partitions) is copied first. So
+a reading may mix two moments some microseconds apart; none of its counters ever falls.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from redrive.core import catalogue
+from redrive.core.catalogue import METRICS, Metric
+from redrive.core.commands import Run
+from redrive.core.counters import Histogram
+from redrive.core.engine import Engine
+from redrive.core.lane import Lane, ListenerState
+from redrive.core.record import TopicPartition
+
+T = TypeVar("T")
+
+
+class Bounds(NamedTuple):
+    """The offsets of the first record in a partition and behind its last one. `first` is known where it is needed."""
+
+    first: int
+    end: int
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a reading needs besides the engine. `stepped_mono_ms`: the pump's last step; `bounds`: of the partitions of which
+    they are known.
+    """
+
+    group: str
+    version: str
+    now_mono_ms: float
+    stepped_mono_ms: float
+    bounds: Mapping[TopicPartition, Bounds]
+    loop_stalls: int = 0
+
+
+class Spread(NamedTuple):
+    """A histogram at one moment: counts by bucket, not cumulated, the last one unbounded; and the sum in seconds."""
+
+    counts: tuple[int, ...]
+    sum_s: float
+
+
+class Reading(NamedTuple):
+    """One series: its labels, in the metric's order, and its value."""
+
+    labels: tuple[str, ...]
+    value: float | Spread
+
+
+Found = Iterator[tuple[Metric, Reading]]
+
+
+def copied(moving: Collection[T]) -> list[T]:
+    """A copy of a set or dict that another thread changes."""
+    while True:
+        try:
+            return list(moving)
+        except RuntimeError:  # it changed its size meanwhile
+            continue
+
+
+def read(engine: Engine, look: Look) -> Mapping[Metric, list[Reading]]:
+    """All series of all metrics. Those with a known set of labels are there from the start, at 0."""
+    found: dict[Metric, list[Reading]] = {metric: [] for metric in METRICS}
+    for metric, reading in _series(engine, look):
+        found[metric].append(reading)
+    return found
+
+
+def oldest_handler_s(runs: Iterable[Run], listener: ListenerState, now_mono_ms: float) -> float:
+    """For how long the longest running handler of a listener has been at its record."""
+    began_ms = (
+        max(run.started_mono_ms, run.moved_mono_ms)
+        for run in runs
+        if run.listener == listener.index and run.started_mono_ms is not None
+    )
+    return max(0.0, now_mono_ms - min(began_ms, default=now_mono_ms)) / 1000
+
+
+def held_records(lanes: Iterable[Lane]) -> int:
+    """How many records wait in memory for their due, or to be posted on."""
+    return sum(len(lane.window) + len(lane.reposts) for lane in lanes)
+
+
+def lag(lanes: Collection[Lane], bounds: Mapping[TopicPartition, Bounds]) -> int | None:
+    """Unfinished records of some partitions; None while for one of them it isn't known, or when there is none."""
+    counts = [_lag(lane, bounds[lane.key]) for lane in lanes if lane.key in bounds]
+    return sum(counts) if counts and len(counts) == len(lanes) else None
+
+
+def _lag(lane: Lane, known: Bounds) -> int:
+    # What was fetched since the end was asked for is known to exist.
+    end = max(known.end, lane.next_offset)
+    settled = lane.offsets.settled if lane.offsets.started else known.first
+    return max(0, end - settled) + lane.offsets.open_count
+
+
+def _spread(histogram: Histogram) -> Spread:
+    return Spread(tuple(histogram.counts), histogram.sum_s)
+
+
+def _series(engine: Engine, look: Look) -> Found:
+    group = (look.group,)
+    runs = copied(engine.runs)
+    for listener in engine.listeners:
+        labels = (*group, listener.plan.name)
+        yield from _of_records(listener, (*labels, listener.plan.source))
+        yield from _of_handlers(listener, labels, runs, look.now_mono_ms)
+        yield from _of_writes(listener, labels)
+        yield from _of_topics(listener, labels, look.bounds)
+    counts = (engine.commits.confirmed, engine.commits.refused)
+    for outcome, count in zip(catalogue.COMMIT_OUTCOMES, counts, strict=True):
+        yield catalogue.COMMITS, Reading((*group, outcome), count)
+    age_s = max(0.0, look.now_mono_ms - look.stepped_mono_ms) / 1000
+    yield catalogue.PUMP_STEP_AGE, Reading(group, age_s)
+    yield catalogue.LOOP_STALLS, Reading(group, look.loop_stalls)
+    yield catalogue.BUILD_INFO, Reading((look.version,), 1)
+
+
+def _of_records(listener: ListenerState, labels: tuple[str, ...]) -> Found:
+    counters = listener.counters
+    counts = {
+        "handled": counters.handled,
+        "retried": sum(counters.retried.values()),
+        "dead-lettered": sum(counters.dead.values()),
+        "skipped": counters.dropped["asked"],
+        "given-up": sum(count for reason, count in counters.dropped.items() if reason != "asked"),
+        "passed-by": counters.passed_by,
+        "restored": counters.restored,
+        "lost": counters.lost,
+    }
+    for outcome in catalogue.OUTCOMES:
+        yield catalogue.RECORDS, Reading((*labels, outcome), counts[outcome])
+    for reason, count in counters.dead.items():
+        yield catalogue.DEAD_LETTERS, Reading((*labels, reason), count)
+
+
+def _of_handlers(
+    listener: ListenerState, labels: tuple[str, ...], runs: list[Run], now_mono_ms: float
+) -> Found:
+    counters = listener.counters
+    yield catalogue.HANDLER_DURATION, Reading(labels, _spread(counters.duration))
+    yield catalogue.OLDEST_HANDLER, Reading(labels, oldest_handler_s(runs, listener, now_mono_ms))
+    yield catalogue.FAILED_RUNS, Reading(labels, counters.failed_runs)
+    yield catalogue.ENVELOPE_ERRORS, Reading(labels, counters.envelope_errors)
+    yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)
+    yield catalogue.OUTAGE, Reading(labels, listener.outage is not None)
+    yield catalogue.OUTAGES, Reading(labels, counters.outages)
+
+
+def _of_writes(listener: ListenerState, labels: tuple[str, ...]) -> Found:
+    counters = listener.counters
+    for tier in listener.plan.tiers:
+        yield catalogue.RETRIES, Reading((*labels, tier.topic), counters.retried[tier.topic])
+    yield catalogue.DEAD_LETTER_WRITE_FAILURES, Reading(labels, counters.write_failures["dead-letter"])
+    yield catalogue.RETRY_WRITE_FAILURES, Reading(labels, counters.write_failures["retry"])
+    yield catalogue.UNCONFIRMED_WRITES, Reading(labels, sum(lane.pending for lane in copied(listener.lanes)))
+
+
+def _of_topics(
+    listener: ListenerState, labels: tuple[str, ...], bounds: Mapping[TopicPartition, Bounds]
+) -> Found:
+    plan, counters = listener.plan, listener.counters
+    tiers = [tier.topic for tier in (*plan.tiers, *plan.drained)]
+    by_topic: dict[str, list[Lane]] = {topic: [] for topic in (plan.source, *tiers)}
+    for lane in copied(listener.lanes):
+        by_topic[lane.key.topic].append(lane)
+    for topic, lanes in by_topic.items():
+        yield catalogue.ASSIGNED_PARTITIONS, Reading((*labels, topic), len(lanes))
+        yield catalogue.PAUSED_PARTITIONS, Reading((*labels, topic), sum(lane.is_paused for lane in lanes))
+        if (behind := lag(lanes, bounds)) is not None:
+            metric = catalogue.SOURCE_LAG if topic == plan.source else catalogue.TIER_LAG
+            yield metric, Reading((*labels, topic), behind)
+    for tier in tiers:
+        held_bytes = sum(lane.window.held_bytes + lane.reposts.held_bytes for lane in by_topic[tier])
+        yield catalogue.HELD_RECORDS, Reading((*labels, tier), held_records(by_topic[tier]))
+        yield catalogue.HELD_BYTES, Reading((*labels, tier), held_bytes)
+        yield catalogue.RETRY_LATENESS, Reading((*labels, tier), _spread(counters.lateness[tier]))
