@@ -1,0 +1,71 @@
+"""Writes docs/reference/ from the tables in the code; a test finds pages that are not current.
+
+python scripts/reference.py
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from redrive.core.catalogue import EVENTS, METRICS, LogEvent, Metric
+
+ROOT = Path(__file__).parents[1]
+
+_METRICS_HEAD = """\
+# Metrics
+
+What `/metrics` shows (`redrive run --http`), in Prometheus's format; made from `src/redrive/core/catalogue.py`.
+Each process tells about its own share of the work: sum over processes, `sum by (group, listener) (…)`.
+
+All series but those of lag are there from the start, at 0, so that `increase()` sees the first failure.
+Labels are bounded: names of groups, listeners and topics, `reason` and `outcome` from closed sets. Never keys, offsets, texts.
+"""
+
+_EVENTS_HEAD = """\
+# Log events
+
+What redrive writes to the logger `redrive`; made from `src/redrive/core/catalogue.py`.
+A line tells what happened, what becomes of the record, and what to do. It never holds what a record holds, nor what an
+exception says, since that may quote the record: `redrive dlq show` has it.
+
+Fields are attributes of the log record too, for formatters that write JSON: `redrive_event` is the event's name,
+`redrive_listener`, `redrive_topic` … are its fields, `redrive_count` is how many events the line stands for.
+
+Like events (the same in the fields named under "counted by") are told as they come at first, so many at a time; then one
+line every ten seconds tells the latest, and how many more there were.
+"""
+
+
+def pages() -> Mapping[str, str]:
+    """The text of each page, by its path in the repository."""
+    return {
+        "docs/reference/metrics.md": "\n".join([_METRICS_HEAD, *map(_metric, METRICS)]),
+        "docs/reference/log-events.md": "\n".join([_EVENTS_HEAD, *map(_event, EVENTS.values())]),
+    }
+
+
+def _metric(metric: Metric) -> str:
+    facts = [metric.kind, *([f"in {metric.unit}"] if metric.unit else []), f"labels {_listed(metric.labels)}"]
+    lines = [f"## `{metric.name}`", "", ", ".join(facts), "", metric.help]
+    if metric.bounds_s:
+        lines += ["", f"Buckets, in seconds: {', '.join(f'{bound:g}' for bound in metric.bounds_s)}."]
+    return "\n".join([*lines, ""])
+
+
+def _event(event: LogEvent) -> str:
+    text = re.sub(r"%\((\w+)\)s", r"{\1}", event.text)
+    counted = f", counted by {_listed(event.limit_by)}" if event.limit_by else ""
+    return "\n".join(
+        [f"## `{event.name}`", "", f"{event.level}, {event.at_once} at once{counted}", "", f"> {text}", ""]
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        page = ROOT / path
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text)
