@@ -4,22 +4,25 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.commands import Report
+from redrive._version import __version__
 from redrive.core.engine import Engine
 from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
+from redrive.core.readings import Look
 from redrive.core.settings import Settings
 from redrive.errors import SettingsError
 from redrive.runtime.checks import await_kafka, require_topics
 from redrive.runtime.clock import SystemClock
 from redrive.runtime.declaration import ResolvedApp
+from redrive.runtime.end_offsets import EndOffsets
 from redrive.runtime.executors import Executors
 from redrive.runtime.handlers import Invoker
+from redrive.runtime.health import health_of
 from redrive.runtime.planning import plan_group, wanted_topics
 from redrive.runtime.ports import Cluster, TopicInfo
 from redrive.runtime.pump import Pump, PumpSettings
@@ -58,8 +61,9 @@ async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Ser
         resolved, settings, plan, protocol=protocol, cluster=cluster, topics=topics, reporter=reporter
     )
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(reporter.flush, at_end=True)
         resources = await stack.enter_async_context(resolved.lifespan()) if resolved.lifespan else None
-        stack.enter_context(_observed(service, settings, cluster, clock))
+        stack.enter_context(_observed(service, resolved.group, settings, cluster, clock))
         service.start(resources)
         try:
             yield service
@@ -99,7 +103,7 @@ def _service(
     protocol: str,
     cluster: Cluster,
     topics: Mapping[str, TopicInfo],
-    reporter: Callable[[Report], None],
+    reporter: Reporter,
 ) -> Service:
     from redrive.adapters.kafka_settings import consumer_conf, producer_conf
     from redrive.adapters.kafka_sink import KafkaSink
@@ -126,8 +130,7 @@ def _service(
         identity=identity,
         report=reporter,
     )
-    flush = getattr(reporter, "flush", lambda: None)
-    return Service(pump, invokers, clock, watched=flush, start_timeout_ms=settings.start_timeout_ms)
+    return Service(pump, invokers, clock, watched=reporter.flush, start_timeout_ms=settings.start_timeout_ms)
 
 
 def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[str], str]:
@@ -143,12 +146,36 @@ def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[
 
 
 @contextlib.contextmanager
-def _observed(service: Service, settings: Settings, cluster: Cluster, clock: SystemClock) -> Any:
+def _observed(
+    service: Service, group: str, settings: Settings, cluster: Cluster, clock: SystemClock
+) -> Generator[None, None, None]:
     """Probes and metrics, where the settings want them."""
     if not settings.http:
         yield
         return
-    from redrive.adapters.observation import observe
+    from redrive.adapters.http_probe import start_probe
+    from redrive.adapters.prometheus import Exporter
 
-    with observe(service, settings.http, cluster, clock):
+    pump = service.pump
+    ends = EndOffsets(pump.engine, cluster, clock)
+
+    def look() -> Look:
+        return Look(
+            group=group,
+            version=__version__,
+            now_mono_ms=clock.mono_ms(),
+            stepped_mono_ms=pump.stepped_mono_ms,
+            bounds=ends.bounds,
+            loop_stalls=service.loop_stalls,
+        )
+
+    with (
+        contextlib.closing(Exporter(pump.engine, look)) as exporter,
+        contextlib.closing(ends),
+        contextlib.closing(
+            start_probe(settings.http, health=lambda: health_of(pump, clock), metrics=exporter.page)
+        ) as probe,
+    ):
+        ends.start()
+        _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, settings.http)
         yield
