@@ -188,9 +188,9 @@ class _Handle:
 
 def _is_plain(batch: list[Message], last: int) -> bool:
     """Whether these are records only, all below the last one that is wanted: they needn't be looked at one by one."""
-    if not batch or cast("int", batch[-1].offset()) >= last:
+    if not batch or any(map(_error_of, batch)):
         return False
-    return list(map(_error_of, batch)).count(None) == len(batch)
+    return cast("int", batch[-1].offset()) < last
 
 
 def _note(answers: dict[int, Answer | KafkaError], number: int, error: KafkaError | None, message: Message) -> None:

@@ -209,7 +209,8 @@ class KafkaSource:
     def _by_partition(self, batch: list[Message]) -> Fetched:
         count = len(batch)
         self._is_down = False
-        if list(map(_error_of, batch)).count(None) != count:
+        # Not by comparing with None: a KafkaError that is compared leaves an exception pending (client 2.16).
+        if any(map(_error_of, batch)):
             for message in batch:
                 if (error := message.error()) is not None:
                     self._tell(error, message)
