@@ -10,7 +10,7 @@ of. What happens when a record fails is shared by all of them (`_Failing`).
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from redrive.core.commands import Failed, Halt, Run, RunResult
@@ -173,7 +173,8 @@ class Invoker:
                     break
                 continue
             try:
-                handler(value)
+                if (returned := handler(value)) is not None:
+                    _refuse_coroutine(returned)
             except BaseException as error:
                 if self._failed(failing, record, None, value, error):
                     break
@@ -190,7 +191,8 @@ class Invoker:
                     break
                 continue
             try:
-                handler(value, Record(record, None, 1, resources))
+                if (returned := handler(value, Record(record, None, 1, resources))) is not None:
+                    _refuse_coroutine(returned)
             except BaseException as error:
                 if self._failed(failing, record, None, value, error):
                     break
@@ -198,7 +200,7 @@ class Invoker:
 
     def _each(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
         """Any shape of handler, any topic; records of a tier carry an envelope, and their lateness is measured."""
-        decode, handler = self.listener.decode, self.listener.handler
+        decode = self.listener.decode
         takes_record, wall_ms, starts_ms = self.listener.takes_record, self._clock.wall_ms, run.starts_ms
         record = None
         for record in iterator:
@@ -210,12 +212,10 @@ class Invoker:
                     break
                 continue
             try:
-                if takes_record:
-                    self._call(record, self._envelope(run, record), value, 1)
-                else:
-                    handler(
-                        value
-                    )  # the headers are read only when it fails: that costs as much as all the rest
+                # The headers are read early only for who wants to see them: that costs as much as all the rest.
+                envelope = self._envelope(run, record) if takes_record else None
+                if (returned := self._call(record, envelope, value, 1)) is not None:
+                    _refuse_coroutine(returned)
             except BaseException as error:
                 if self._failed(failing, record, self._envelope(run, record), value, error):
                     break
@@ -235,7 +235,8 @@ class Invoker:
             self._clock.wait(self._stop, wait_ms)
             tries += 1
             try:
-                self._call(record, envelope, value, tries)
+                if (returned := self._call(record, envelope, value, tries)) is not None:
+                    _refuse_coroutine(returned)
             except BaseException as again:
                 failed = failing.failed(record, envelope, again, tries)
             else:
@@ -353,6 +354,13 @@ class Invoker:
         if failing.halt == "outage":
             done -= 1  # it stays where it is, to be tried again
         return RunResult(run, done, seconds, failing.halt or "cut")
+
+
+def _refuse_coroutine(returned: Any) -> None:
+    """A plain function that hands back a coroutine (`lambda order: pay(order)`) has done nothing: never count it."""
+    if isinstance(returned, Coroutine):
+        returned.close()
+        raise TypeError("the handler returned a coroutine that nobody awaits; declare it with `async def`")
 
 
 def _let_cancellation_pass(error: BaseException) -> None:
