@@ -49,9 +49,9 @@ def test_a_missing_source_is_its_producers_affair():
 
 
 def test_a_source_with_a_typing_error_names_the_topic_that_was_meant():
-    told = _told([name for name in ALL if name != "payouts"] + ["payout"])
+    told = _told([name for name in ALL if name != "payouts"] + ["payuots"])
 
-    assert "There is a topic 'payout': a typing error?" in told
+    assert "There is a topic 'payuots': a typing error?" in told
 
 
 def test_orphaned_tiers_are_told_with_their_delays():

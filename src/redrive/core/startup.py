@@ -51,7 +51,8 @@ def explain_orphans(tiers: Sequence[tuple[str, int]]) -> str:
 
 def _sources(missing: MissingTopics, existing: Collection[str], target: str) -> Iterator[str]:
     for source in missing.sources:
-        alike = get_close_matches(source, sorted(existing), n=1, cutoff=0.8)
+        others = sorted(name for name in existing if source not in name)  # not its own dead letters
+        alike = get_close_matches(source, others, n=1, cutoff=0.8)
         guess = f" There is a topic {alike[0]!r}: a typing error?" if alike else ""
         yield (
             f"source topic {source!r} doesn't exist in this cluster.{guess} Its producers "
