@@ -54,7 +54,7 @@ def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
     `roll` in [0, 1) is the chance that jitter uses. An outage is not decided here: such a record doesn't move.
     """
     if failed.signal == "skip":
-        return Drop("asked")
+        return Drop("skip")
     action = _retry_or_dead_letter(failed, plan.policy, roll)
     if isinstance(action, DeadLetter) and plan.give_up == "skip":
         return Drop(action.reason)

@@ -72,7 +72,7 @@ class Successors:
         if isinstance(action, Drop):
             counters.dropped[action.reason] += 1
             lane.offsets.close(failed.record.offset())
-            if action.reason != "asked":
+            if action.reason != "skip":
                 self._outbox.append(Report("record-given-up", _failure_fields(lane, failed, action.reason)))
             return False
         if isinstance(action, Retry):
