@@ -60,8 +60,7 @@ async def until(path: str, port: int, holds: Callable[[str], Any]) -> str:
         await asyncio.sleep(0.05)
 
 
-def test_an_app_tells_of_itself_over_http(kafka, orders, group, port):
-    settings = {"bootstrap_servers": kafka.bootstrap, "http": f"127.0.0.1:{port}"}
+def app_on(orders, group, settings):
     app = App(group, settings=settings)
 
     @app.listener(orders, retry=RetryPolicy("1s"))
@@ -71,32 +70,36 @@ def test_an_app_tells_of_itself_over_http(kafka, orders, group, port):
         if value["total"] < 0:
             raise ConnectionError("the gateway is away")
 
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for total in (1, 2, 3, 0, -1):
-        producer.produce(orders, json.dumps({"total": total}), partition=total % 2)
+    return app
+
+
+def send(bootstrap, topic, *totals):
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for total in totals:
+        producer.produce(topic, json.dumps({"total": total}), partition=total % 2)
     assert producer.flush(30) == 0
 
-    async def host() -> tuple[str, str]:
-        async with app.serving():
-            await until("/readyz", port, lambda page: page == "ok\n")
-            # the failing one comes back from its tier and ends there
-            page = await until(
-                "/metrics", port, lambda page: series(page)["redrive_dead_letters_total", "exhausted"]
-            )
-            await until("/metrics", port, lambda page: series(page)["redrive_unconfirmed_writes",] == 0)
-            page = await until(
-                "/metrics", port, lambda page: series(page).get(("redrive_source_lag_records",)) == 0
-            )
-            return page, (await until("/livez?verbose", port, bool))
 
-    page, details = asyncio.run(asyncio.wait_for(host(), 60))
+async def watched(app: App, port: int) -> tuple[str, str]:
+    """The app's metrics once all is done, and the details of its health."""
+    async with app.serving():
+        await until("/readyz", port, lambda page: page == "ok\n")
+        # the failing one comes back from its tier and ends there
+        await until("/metrics", port, lambda page: series(page)["redrive_dead_letters_total", "exhausted"])
+        await until("/metrics", port, lambda page: series(page)["redrive_unconfirmed_writes",] == 0)
+        page = await until(
+            "/metrics", port, lambda page: series(page).get(("redrive_source_lag_records",)) == 0
+        )
+        return page, (await until("/livez?verbose", port, bool))
+
+
+def test_an_app_tells_of_itself_over_http(kafka, orders, group, port):
+    app = app_on(orders, group, {"bootstrap_servers": kafka.bootstrap, "http": f"127.0.0.1:{port}"})
+    send(kafka.bootstrap, orders, 1, 2, 3, 0, -1)
+    page, details = asyncio.run(asyncio.wait_for(watched(app, port), 60))
     found = series(page)
-    outcomes = {
-        labels[0]: value
-        for (name, *labels), value in found.items()
-        if name == "redrive_records_total" and value
-    }
-    assert outcomes == {"handled": 3, "retried": 1, "dead-lettered": 2}
+    counted = {key[1]: value for key, value in found.items() if key[0] == "redrive_records_total" and value}
+    assert counted == {"handled": 3, "retried": 1, "dead-lettered": 2}
     assert found["redrive_dead_letters_total", "asked"] == 1
     assert found["redrive_retry_lateness_seconds_count",] == 1
     assert found["redrive_handler_duration_seconds_count",] == 6

@@ -75,8 +75,10 @@ def dead_letter(offset=0, **changes):
 
 def test_a_dead_letter_is_told_with_its_place_its_cause_and_the_command_that_shows_it(told):
     assert told("dead-letter", **dead_letter(77)) == [
-        ("Listener charge failed for good at orders/3/77 (poison, attempt 1, ValueError). The record goes to orders.dlq; "
-        "see it and its failure with: redrive dlq show --event-id orders/3/77")
+        (
+            "Listener charge failed for good at orders/3/77 (poison, attempt 1, ValueError). The record goes to orders.dlq; "
+            "see it and its failure with: redrive dlq show --event-id orders/3/77"
+        )
     ]
 
 
@@ -159,8 +161,10 @@ def test_a_broker_that_is_away_is_told_once_in_ten_seconds_whatever_the_client_s
         line for error in complaints * 50 for line in told("source-problem", kind="unreachable", error=error)
     ]
     assert lines == [
-        (f"No broker answers: {complaints[0]}. Nothing is lost; it goes on by itself when one does. If it stays so, look at the "
-        "brokers and at bootstrap_servers.")
+        (
+            f"No broker answers: {complaints[0]}. Nothing is lost; it goes on by itself when one does. If it stays so, look at the "
+            "brokers and at bootstrap_servers."
+        )
     ]
     assert len(told.later(10_000)) == 1
 
@@ -281,12 +285,34 @@ class Obedient:
 def all_of_the_pump():
     """A pump to which each of its events has happened."""
     cluster = SimCluster()
-    plan = GroupPlan(group="shop", listeners=(plan_of("5s"),))
     cluster.create_topic("orders", 2)
-    for _ in range(9):
-        cluster.append("orders", b"{}", partition=0)
+    append(cluster, 9)
     cluster.group("shop").offsets[P0] = Committed(2, "something of another tool")
     reports = []
+    pump, source = pump_on(cluster, reports.append)
+    steps(pump, cluster, 50)
+    cluster.faults.refuse_commits(1)
+    append(cluster, 1)
+    steps(pump, cluster, 50)
+    append(cluster, 5)
+    cluster.partition(P0).delete_before(14)
+    steps(pump, cluster, 50)
+    cluster.expel(source)
+    steps(pump, cluster, 50)
+    cluster.is_down = True
+    steps(pump, cluster, 3)
+    cluster.is_down = False
+    pump.shut_down()
+    return reports
+
+
+def append(cluster, count):
+    for _ in range(count):
+        cluster.append("orders", b"{}", partition=0)
+
+
+def pump_on(cluster, report):
+    plan = GroupPlan(group="shop", listeners=(plan_of("5s"),))
     source = cluster.source("shop")
     pump = Pump(
         engine=Engine(plan, cluster.counts, identity),
@@ -295,33 +321,18 @@ def all_of_the_pump():
         executor=Obedient(),
         cluster=cluster.admin(),
         clock=cluster.clock,
-        settings=PumpSettings(starts={"orders": "latest"}),
+        settings=PumpSettings(starts={}),
         identity=identity,
-        report=reports.append,
+        report=report,
     )
-    source.join(plan.topics, pump)
+    pump.join()
+    return pump, source
 
-    def steps(count=50):
-        for _ in range(count):
-            pump.step()
-            cluster.clock.advance(100)
 
-    steps()
-    cluster.faults.refuse_commits(1)
-    cluster.append("orders", b"{}", partition=0)
-    steps()
-    for _ in range(5):
-        cluster.append("orders", b"{}", partition=0)
-    cluster.partition(P0).delete_before(14)
-    steps()
-    cluster.expel(source)
-    steps()
-    cluster.is_down = True
-    pump.on_assigned([TopicPartition("orders", 1)])
-    steps(3)
-    cluster.is_down = False
-    pump.shut_down()
-    return reports
+def steps(pump, cluster, count):
+    for _ in range(count):
+        pump.step()
+        cluster.clock.advance(100)
 
 
 def test_every_report_of_the_engine_fills_its_text(told):

@@ -83,8 +83,8 @@ FAILED_RUNS = Metric(
     "counter",
     "runs",
     _LISTENER,
-    "Runs of the handler, or decodings, that failed, whatever became of the record. Failed tries in place that are "
-    "followed by another one count as one run.",
+    "Runs of the handler, or decodings, that raised (signals such as Skip included), whatever became of the record. All "
+    "tries in place count as one run.",
 )
 RETRIES = Metric(
     "redrive_retries_total",

@@ -9,6 +9,7 @@ and costs the pump nothing. No line holds what a record holds, nor what an excep
 import logging
 import re
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -112,8 +113,15 @@ def _unlisted(report: Report) -> LogEvent:
 
 
 def _key(event: LogEvent, report: Report) -> _Key:
-    parts = (str(report.fields.get(name, "")) for name in event.limit_by)
-    return (event.name, *(_NOISE.sub("", part[:_MOST_CHARS]) for part in parts))
+    fields = report.fields
+    return (
+        event.name,
+        *(_cause(fields) if name == "error" else str(fields.get(name, "")) for name in event.limit_by),
+    )
+
+
+def _cause(fields: Mapping[str, Any]) -> str:
+    return _NOISE.sub("", str(fields.get("error", ""))[:_MOST_CHARS])
 
 
 def _tell(event: LogEvent, report: Report, count: int = 1, elapsed_ms: float = 0.0) -> None:
