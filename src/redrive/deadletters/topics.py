@@ -1,0 +1,122 @@
+"""Which topics hold dead letters, and in which topic their states are."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from redrive.core.record import TopicPartition
+from redrive.core.topology import STYLES, Naming, Role
+from redrive.errors import TopologyError
+from redrive.runtime.ports import Cluster, TopicInfo
+
+#: How topics may be called where no app and no settings say it.
+ALL_STYLES = tuple(Naming.of(style) for style in STYLES)
+
+
+class Names(msgspec.Struct, frozen=True):
+    """
+    How the topics of an app are called. `namings`: one, or `ALL_STYLES` where nobody says it. `group`: "" for any,
+    which finds nothing in templates that hold `{group}`.
+    """
+
+    namings: tuple[Naming, ...] = ALL_STYLES
+    group: str = ""
+
+    def role(self, topic: str) -> Role | None:
+        """What a topic is for, as far as its name tells."""
+        parsed = (naming.parse(topic, group=self.group) for naming in self.namings)
+        return next((name.role for name in parsed if name is not None), None)
+
+    def state(self, dlq: str) -> str:
+        """The state topic of `dlq`, after the naming that calls it a dead-letter topic, else after the first one."""
+        for naming in self.namings:
+            parsed = naming.parse(dlq, group=self.group)
+            if parsed is not None and parsed.role is Role.DLQ:
+                return naming.state(dlq)
+        return self.namings[0].state(dlq)
+
+
+class Dlq(msgspec.Struct, frozen=True):
+    """
+    A dead-letter topic as it was when a command began: `bounds` maps its partitions to their first and end offset.
+
+    What arrives later lies beyond the bounds, so that whatever reads them comes to an end. `has_state`: whether the
+    topic `state` exists. `replication`: 0 where the cluster doesn't tell.
+    """
+
+    topic: str
+    state: str
+    has_state: bool
+    bounds: Mapping[int, tuple[int, int]]
+    replication: int = 0
+
+
+def find_dlqs(cluster: Cluster, names: Names) -> list[Dlq]:
+    """Gives all topics that are called like dead-letter topics. Raises PortError."""
+    existing = cluster.describe()
+    return _frozen(
+        cluster, sorted(topic for topic in existing if names.role(topic) is Role.DLQ), existing, names
+    )
+
+
+def open_dlqs(cluster: Cluster, topics: Iterable[str], names: Names) -> list[Dlq]:
+    """
+    Gives these topics, whatever they are called. Raises PortError, and TopologyError for what is missing or is
+    something else by its name: a retry topic's records still have a future, they must not be sent by hand.
+    """
+    existing = cluster.describe()
+    wanted = sorted(set(topics))
+    problems = [problem for topic in wanted for problem in _problems(topic, existing, names)]
+    if problems:
+        raise TopologyError("; ".join(problems))
+    return _frozen(cluster, wanted, existing, names)
+
+
+def _problems(topic: str, existing: Collection[str], names: Names) -> Iterator[str]:
+    if topic not in existing:
+        found = sorted(name for name in existing if names.role(name) is Role.DLQ)
+        told = (
+            f"dead-letter topics here: {', '.join(found)}"
+            if found
+            else "there is no dead-letter topic at all"
+        )
+        yield f"topic {topic!r} doesn't exist in this cluster; {told}"
+    elif (role := names.role(topic)) not in {None, Role.DLQ}:
+        yield f"topic {topic!r} is no dead-letter topic: by its name it is a {role} topic"
+
+
+def _frozen(
+    cluster: Cluster, topics: Sequence[str], existing: Mapping[str, TopicInfo], names: Names
+) -> list[Dlq]:
+    keys = [
+        TopicPartition(topic, partition)
+        for topic in topics
+        for partition in range(existing[topic].partitions)
+    ]
+    firsts, ends = cluster.offsets(keys, "earliest"), cluster.offsets(keys, "latest")
+    bounds: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in topics}
+    for key in keys:
+        if key in firsts and key in ends:
+            bounds[key.topic][key.partition] = (firsts[key], ends[key])
+    states = {topic: _state_of(topic, existing, names) for topic in topics}
+    return [
+        Dlq(topic, states[topic], states[topic] in existing, bounds[topic], existing[topic].replication)
+        for topic in topics
+    ]
+
+
+def _state_of(dlq: str, existing: Collection[str], names: Names) -> str:
+    """
+    The state topic that is there, else the one that the naming gives.
+
+    Two people with different settings must not keep their books in two places: each would send what the other sent.
+    """
+    wanted = names.state(dlq)
+    possible = {wanted, *(f"{dlq}{mark}state" for mark in "._-"), *(f"state{mark}{dlq}" for mark in "._-")}
+    found = sorted(possible & set(existing))
+    if len(found) > 1:
+        raise TopologyError(
+            f"{dlq!r} has {len(found)} state topics, {' and '.join(found)}: what one says was replayed, the other doesn't "
+            f"know. Delete the one that isn't used (by these settings it would be {wanted!r})"
+        )
+    return found[0] if found else wanted
