@@ -84,6 +84,34 @@ def load(
     return Loaded(named, resolved, replace(settings, app=named))
 
 
+class MaybeLoaded(NamedTuple):
+    """What a command works with that also goes without an app: `app` None."""
+
+    app: "ResolvedApp | None"
+    settings: "Settings"
+
+
+def load_if_named(
+    target: str | None,
+    *,
+    app_dir: Path = HERE,
+    bootstrap_servers: str | None = None,
+    config: Path | None = None,
+) -> MaybeLoaded:
+    """
+    Import the app if one is named anywhere, and read the settings.
+
+    Raises LoadError, ListenerError or SettingsError.
+    """
+    if target or _named_elsewhere(config):
+        loaded = load(target, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config)
+        return MaybeLoaded(loaded.app, loaded.settings)
+    from redrive.adapters.settings_source import load_settings
+
+    overrides = {"bootstrap_servers": bootstrap_servers}
+    return MaybeLoaded(None, load_settings(config_file=config, overrides=overrides))
+
+
 def _named_elsewhere(config: Path | None) -> str:
     if named := os.environ.get("REDRIVE_APP"):
         return named

@@ -1,0 +1,434 @@
+"""`redrive dlq`: look at dead letters, send them back, discard them."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_named
+from redrive.cli.output import ExitCode, Output, reporting
+
+if TYPE_CHECKING:
+    from redrive.deadletters.letters import Position
+    from redrive.deadletters.replay import Desk, Job, Report, Tell
+    from redrive.deadletters.selection import Kind, Plan, Selection
+    from redrive.deadletters.states import StateBook
+    from redrive.deadletters.topics import Names
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Dead letters: count them by cause, look at one, send them back to the group that failed them, discard them.",
+)
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics. By default all.", show_default=False),
+]
+AppOption = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:APP",
+        help="Only this app's letters and names. By default REDRIVE_APP, else app = … in redrive.toml, else any.",
+        show_default=False,
+    ),
+]
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--at", metavar="DLQ/PARTITION/OFFSET", help="This letter; may be repeated.", show_default=False
+    ),
+]
+EventIds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--event-id", metavar="ID", help="Letters of this event; may be repeated.", show_default=False
+    ),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", help="permanent, exhausted, poison, …; may be repeated.", show_default=False),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", help="The failure's exception type; may be repeated.", show_default=False),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="The consumer group that failed; may be repeated.", show_default=False),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, metavar="N", help="The oldest N.", show_default=False)
+]
+Everything = Annotated[bool, typer.Option("--all", help="All unresolved letters.")]
+IncludePoison = Annotated[
+    bool, typer.Option("--include-poison", help="Also letters that couldn't be decoded.")
+]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="Also letters of which nobody knows whether they were sent; and, named by --at or --event-id, those that "
+        "were sent or discarded.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="Send there instead of to the failing group.", show_default=False),
+]
+Rate = Annotated[
+    str | None, typer.Option(metavar="N/s", help="At most so many; /m and /h too.", show_default=False)
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")]
+Who = Annotated[
+    str | None,
+    typer.Option("--who", help="Who is said to have done it. [default: user@host]", show_default=False),
+]
+
+
+@app.command()
+def ls(
+    topics: Topics = None,
+    reason: Reasons = None,
+    failure_type: Types = None,
+    group: Groups = None,
+    event_id: EventIds = None,
+    unresolved: Annotated[
+        bool, typer.Option("--unresolved", help="Leave out what was replayed or discarded.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List each letter instead of counting.")] = False,
+    app_name: AppOption = None,
+    app_dir: AppDir = HERE,
+    bootstrap_servers: Bootstrap = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Count dead letters by topic, reason, failure type and group; or list them. Changes nothing."""
+    from redrive.cli import dlq_view
+    from redrive.deadletters.selection import Selection
+    from redrive.deadletters.summary import count_letters, list_letters
+
+    with reporting(as_json=json) as output:
+        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+        books = counter.books(topics)
+        selection = Selection(
+            reasons=frozenset(reason or ()),
+            types=frozenset(failure_type or ()),
+            groups=frozenset(group or counter.groups_of(topics)),
+            event_ids=frozenset(event_id or ()),
+        )
+        if everything:
+            letters = list(list_letters(selection, books, counter.desk.log, unresolved=unresolved))
+            dlq_view.show_list(output, letters)
+        else:
+            rows = count_letters(selection, books, counter.desk.log, unresolved=unresolved)
+            dlq_view.show_counts(output, rows, [book.dlq.topic for book in books])
+        dlq_view.warn_of_unreadable(output, books)
+
+
+@app.command()
+def show(
+    at: Annotated[
+        str, typer.Argument(metavar="DLQ/PARTITION/OFFSET", help="The letter, as ls --all names it.")
+    ],
+    full: Annotated[bool, typer.Option("--full", help="Print a large payload to its end.")] = False,
+    app_name: AppOption = None,
+    app_dir: AppDir = HERE,
+    bootstrap_servers: Bootstrap = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show one dead letter: why it is one, what it holds, its stack, and what was done with it."""
+    from redrive.cli import dlq_view
+    from redrive.deadletters.portrait import find_letter
+
+    with reporting(as_json=json) as output:
+        [position] = _positions([at], "DLQ/PARTITION/OFFSET")
+        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+        [book] = counter.books([position.topic])
+        letter = find_letter(position, book, counter.desk.log)
+        mark = book.mark(position, letter.record.timestamp()[1])
+        dlq_view.show_letter(output, letter, mark, book.history(position), full=full)
+
+
+@app.command()
+def replay(
+    topics: Topics = None,
+    at: At = None,
+    event_id: EventIds = None,
+    reason: Reasons = None,
+    failure_type: Types = None,
+    group: Groups = None,
+    limit: Limit = None,
+    everything: Everything = False,
+    include_poison: IncludePoison = False,
+    again: Again = False,
+    to: To = None,
+    rate: Rate = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    who: Who = None,
+    app_name: AppOption = None,
+    app_dir: AppDir = HERE,
+    bootstrap_servers: Bootstrap = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """
+    Send dead letters back to the group that failed them: attempt 1, due at once, nothing else changed.
+
+    Prints what it will do, and asks. The letters stay where they are; what was sent isn't sent again unasked.
+    """
+    with reporting(as_json=json) as output:
+        per_s = _rate(rate)
+        selection = _selection(
+            at,
+            event_id,
+            reason,
+            failure_type,
+            group,
+            limit,
+            everything,
+            include_poison=include_poison,
+            again=again,
+        )
+        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+        work = _plan(counter, selection, topics, "replay", output, to=to or "")
+        _confirm(work, output, yes=yes, dry_run=dry_run)
+        _carry_out(work, output, who, "", lambda job, tell: job.replay(per_s=per_s, tell=tell))
+
+
+@app.command()
+def discard(
+    topics: Topics = None,
+    at: At = None,
+    event_id: EventIds = None,
+    reason: Reasons = None,
+    failure_type: Types = None,
+    group: Groups = None,
+    limit: Limit = None,
+    everything: Everything = False,
+    again: Again = False,
+    why: Annotated[str, typer.Option("--why", help="Kept with the letter's state.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    who: Who = None,
+    app_name: AppOption = None,
+    app_dir: AppDir = HERE,
+    bootstrap_servers: Bootstrap = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Mark dead letters as done with, unsent. They stay in their topic, and --again with --at brings one back."""
+    with reporting(as_json=json) as output:
+        selection = _selection(
+            at, event_id, reason, failure_type, group, limit, everything, include_poison=True, again=again
+        )
+        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+        work = _plan(counter, selection, topics, "discard", output)
+        _confirm(work, output, yes=yes, dry_run=dry_run)
+        _carry_out(work, output, who, why, lambda job, tell: job.discard(tell))
+
+
+class _Counter(NamedTuple):
+    """Where dead letters are asked for: ports, names, and the groups whose letters are meant where none is named."""
+
+    desk: "Desk"
+    names: "Names"
+    groups: frozenset[str]
+
+    def books(self, topics: Sequence[str] | None) -> "list[StateBook]":
+        """The states of these topics, or of all, read."""
+        from redrive.deadletters.states import StateBook
+        from redrive.deadletters.topics import find_dlqs, open_dlqs
+
+        cluster = self.desk.cluster
+        dlqs = open_dlqs(cluster, topics, self.names) if topics else find_dlqs(cluster, self.names)
+        books = [StateBook(cluster, self.desk.log, self.desk.clock, dlq) for dlq in dlqs]
+        for book in books:
+            book.read()
+        return books
+
+    def groups_of(self, topics: Sequence[str] | None) -> frozenset[str]:
+        """Whose letters are meant: of a topic that is named, everybody's."""
+        return frozenset() if topics else self.groups
+
+
+class _Work(NamedTuple):
+    counter: _Counter
+    books: "Sequence[StateBook]"
+    plan: "Plan"
+    as_json: dict[str, Any]
+
+
+def _open_counter(
+    app_name: str | None, app_dir: Path, bootstrap_servers: str | None, config: Path | None, output: Output
+) -> _Counter:
+    from redrive.adapters.kafka_log import KafkaLog
+    from redrive.cli.cluster import connect
+    from redrive.cli.run import tune_gc
+    from redrive.deadletters.replay import Desk
+    from redrive.deadletters.topics import ALL_STYLES, Names
+    from redrive.runtime.clock import SystemClock
+
+    found = load_if_named(app_name, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config)
+    client_id = found.app.group if found.app else "redrive-dlq"
+    cluster = connect(found.settings, client_id, output)
+    desk = Desk(cluster, KafkaLog(found.settings.client_options(client_id)), SystemClock())
+    tune_gc()
+    if found.app is None:
+        return _Counter(desk, Names((found.settings.naming, *ALL_STYLES)), frozenset())
+    groups = {found.app.group, *found.app.accepts_groups, *found.settings.accepts_groups, ""}
+    return _Counter(desk, Names((found.settings.naming,), found.app.group), frozenset(groups))
+
+
+def _positions(texts: Sequence[str], hint: str) -> "list[Position]":
+    from redrive.deadletters.letters import Position
+
+    try:
+        return [Position.parse(text) for text in texts]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from None
+
+
+def _rate(text: str | None) -> float | None:
+    from redrive.deadletters.pace import parse_rate
+
+    try:
+        return None if text is None else parse_rate(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--rate") from None
+
+
+def _selection(
+    at: list[str] | None,
+    event_id: list[str] | None,
+    reason: list[str] | None,
+    failure_type: list[str] | None,
+    group: list[str] | None,
+    limit: int | None,
+    everything: bool,
+    *,
+    include_poison: bool,
+    again: bool,
+) -> "Selection":
+    from redrive.deadletters.selection import Selection
+    from redrive.errors import ReplayRefused
+
+    selection = Selection(
+        at=frozenset(_positions(at or (), "--at")),
+        event_ids=frozenset(event_id or ()),
+        reasons=frozenset(reason or ()),
+        types=frozenset(failure_type or ()),
+        groups=frozenset(group or ()),
+        limit=limit,
+        everything=everything,
+        include_poison=include_poison,
+        again=again,
+    )
+    try:
+        selection.require()
+    except ReplayRefused as error:
+        raise typer.BadParameter(str(error), param_hint="selection") from None
+    return selection
+
+
+def _plan(
+    counter: _Counter,
+    selection: "Selection",
+    topics: list[str] | None,
+    kind: "Kind",
+    output: Output,
+    *,
+    to: str = "",
+) -> _Work:
+    """Plan, and print it; exits where there is nothing to do."""
+    import msgspec
+
+    from redrive.cli import dlq_view
+    from redrive.deadletters.selection import make_plan
+
+    named = {position.topic for position in selection.at}
+    if topics and (elsewhere := named - set(topics)):
+        raise typer.BadParameter(
+            f"{', '.join(sorted(elsewhere))} is none of the topics given", param_hint="--at"
+        )
+    books = counter.books(topics or sorted(named))
+    if not (selection.groups or selection.names):
+        selection = msgspec.structs.replace(selection, groups=counter.groups_of(topics))
+    plan = make_plan(selection, books, counter.desk.log, kind=kind, to=to)
+    existing = counter.desk.cluster.describe()
+    readers = counter.desk.cluster.readers(to) if to in existing else ()
+    work = _Work(counter, books, plan, dlq_view.plan_values(plan, readers))
+    dlq_view.show_plan(output, plan, existing.keys(), to=to, readers=readers)
+    dlq_view.warn_of_unreadable(output, books)
+    if not plan.entries:
+        output.result(work.as_json)
+        raise typer.Exit(ExitCode.NOTHING)
+    return work
+
+
+def _confirm(work: _Work, output: Output, *, yes: bool, dry_run: bool) -> None:
+    """Go on only when a person said so, now or by an option."""
+    if dry_run:
+        output.result(work.as_json)
+        raise typer.Exit
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        output.note(
+            f"nothing was done: without a terminal to ask on, {work.plan.kind} needs --yes (or --dry-run)"
+        )
+        output.result(work.as_json)
+        raise typer.Exit(ExitCode.USAGE)
+    count = len(work.plan.entries)
+    if not typer.confirm(f"{work.plan.kind} {count} letter{'s' * (count != 1)}?", err=True):
+        output.note("nothing was done")
+        output.result(work.as_json)
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _carry_out(
+    work: _Work, output: Output, who: str | None, why: str, run: "Callable[[Job, Tell], Report]"
+) -> None:
+    from redrive.cli import dlq_view
+    from redrive.deadletters.replay import Job
+    from redrive.deadletters.states import Author
+
+    name = dlq_view.job_name(work.plan.kind, work.counter.desk.clock.wall_ms())
+    author = Author(who or dlq_view.whoami(), name, why)
+    stop = threading.Event()
+    job = Job(work.counter.desk, work.plan, work.books, author, stop)
+    with _stopping(stop, output), dlq_view.progress(output, work.plan) as tell:
+        report = run(job, tell)
+    dlq_view.show_report(output, work.plan, report)
+    output.result({**work.as_json, **dlq_view.report_values(work.plan, report)})
+    if report.stopped == "interrupted":
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if report.is_partial:
+        raise typer.Exit(ExitCode.PARTIAL if report.done else ExitCode.FAILED)
+
+
+@contextmanager
+def _stopping(stop: threading.Event, output: Output) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the run after the batch on its way, the second at once."""
+
+    def on_signal(_: int, __: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        output.note("stopping after what is on its way; once more ends at once, and leaves that unknown")
+
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,336 @@
+"""What `redrive dlq` says: tables and lines for people, values for programs."""
+
+import getpass
+import secrets
+import socket
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from redrive.cli.output import Output
+from redrive.core.dialects import foreign_headers
+from redrive.deadletters.letters import Letter
+from redrive.deadletters.portrait import Payload, header_text, payload_values, portray, portray_bytes
+from redrive.deadletters.replay import Report, Tell
+from redrive.deadletters.selection import Plan
+from redrive.deadletters.states import Mark, Release, StateBook
+from redrive.deadletters.summary import Listed, Row
+
+#: A report names so many letters that weren't sent; --json names a thousand.
+_TOLD = 20
+_WIDEST = 60
+
+_HINTS = {
+    "poison": "--include-poison, or named by --at",
+    "unknown whether it was sent": "--again, after a look at what the group did with it",
+    "foreign, says no topic to go to": "--to TOPIC",
+    "says no topic to go to": "--to TOPIC",
+    "replayed already": "--at … --again",
+    "discarded already": "--at … --again",
+}
+
+
+def show_counts(output: Output, rows: Sequence[Row], topics: Sequence[str]) -> None:
+    """The answer of `ls`."""
+    if rows:
+        output.table(
+            ["topic", "reason", "type", "group", "unresolved", "resolved", "first seen", "last seen"],
+            [
+                (
+                    row.topic,
+                    _cut(row.reason) or "(foreign)",
+                    _cut(row.failure_type) or "-",
+                    _cut(row.group) or "-",
+                    f"{row.unresolved}{f' ({row.unknown} unknown)' if row.unknown else ''}",
+                    row.resolved,
+                    when(row.first_ms),
+                    when(row.last_ms),
+                )
+                for row in rows
+            ],
+        )
+        output.line()
+    letters, unresolved = sum(row.letters for row in rows), sum(row.unresolved for row in rows)
+    where = f"{len(topics)} topic{'s' * (len(topics) != 1)}" if topics else "no dead-letter topic here"
+    output.line(f"{letters} dead letter{'s' * (letters != 1)}, {unresolved} unresolved ({where})")
+    causes = [_row_values(row) for row in rows]
+    output.result({"topics": list(topics), "letters": letters, "unresolved": unresolved, "causes": causes})
+
+
+def _row_values(row: Row) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "reason": row.reason,
+        "type": row.failure_type,
+        "group": row.group,
+        "letters": row.letters,
+        "unresolved": row.unresolved,
+        "unknown": row.unknown,
+        "resolved": row.resolved,
+        "first_seen_ms": row.first_ms,
+        "last_seen_ms": row.last_ms,
+    }
+
+
+def show_list(output: Output, letters: Sequence[Listed]) -> None:
+    """The answer of `ls --all`."""
+    if letters:
+        output.table(
+            ["at", "since", "state", "reason", "type", "group", "event id"],
+            [
+                (
+                    one.position,
+                    when(one.timestamp_ms),
+                    one.mark.shown if one.mark else "open",
+                    _cut(one.seen.reason) or "(foreign)",
+                    _cut(one.seen.failure_type) or "-",
+                    _cut(one.seen.group) or "-",
+                    _cut(one.seen.event_id) or "-",
+                )
+                for one in letters
+            ],
+        )
+    else:
+        output.line("no dead letter")
+    output.result(
+        {
+            "letters": [
+                {
+                    "at": str(one.position),
+                    "since_ms": one.timestamp_ms,
+                    "state": one.mark.shown if one.mark else "open",
+                    "reason": one.seen.reason,
+                    "type": one.seen.failure_type,
+                    "group": one.seen.group,
+                    "event_id": one.seen.event_id or str(one.position),
+                }
+                for one in letters
+            ]
+        }
+    )
+
+
+def show_letter(
+    output: Output, letter: Letter, mark: Mark | None, changes: Sequence[Mark | Release], *, full: bool
+) -> None:
+    """The answer of `show`: the only one that tells what a record holds."""
+    values = portray(letter, mark, changes)
+    record = letter.record
+    for name, text in _facts(values):
+        output.line(f"{name + ':':<16}{text}")
+    for name, value in foreign_headers(record.headers()):
+        shown = header_text(value)
+        output.line(f"{'header:':<16}{name} = {'(null)' if shown is None else shown}")
+    _show_history(output, values)
+    if values["failure"]["stack"]:
+        output.line()
+        output.line(values["failure"]["stack"].rstrip())
+    _show_payload(output, "key", portray_bytes(record.key(), full=full))
+    if letter.has_lost_its_value:
+        output.line()
+        output.line(
+            "value: lost; it was too large for this topic. See the source for as long as it is kept there"
+        )
+    else:
+        _show_payload(output, "value", portray_bytes(record.value(), full=full))
+    output.result({**values, "key": payload_values(record.key()), "value": payload_values(record.value())})
+
+
+def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    failure, source = values["failure"], values["source"]
+    yield "at", values["at"]
+    yield "state", values["state"]
+    if values["foreign"]:
+        yield "foreign", "not written by redrive: it says neither a reason nor a group"
+    yield "since", when(values["dead_lettered_ms"])
+    if values["reason"]:
+        yield "reason", values["reason"]
+    if failure["type"] or failure["message"]:
+        kind = f" ({failure['kind']})" if failure["kind"] else ""
+        yield "failure", f"{failure['type']}{kind}: {failure['message']}"
+    if values["group"]:
+        listener = f", listener {values['listener']}" if values["listener"] else ""
+        yield "group", f"{values['group']}{listener}"
+    yield "event id", values["event_id"]
+    if source:
+        written = f", written {when(values['source_timestamp_ms'])}" if values["source_timestamp_ms"] else ""
+        yield "source", f"{source['topic']}/{source['partition']}/{source['offset']}{written}"
+    if values["attempts"]:
+        first, last = values["first_failed_ms"], values["last_failed_ms"]
+        yield "attempts", f"{values['attempts']}, first failed {when(first)}, last {when(last)}"
+    if values["replays"]:
+        yield "replays", f"{values['replays']}, the last by {values['replay_id'] or 'nobody knows'}"
+    if values["replay_topic"]:
+        yield "replay goes to", values["replay_topic"]
+    if failure["fingerprint"]:
+        yield "fingerprint", failure["fingerprint"]
+    if values["unreadable_headers"]:
+        yield "unreadable", ", ".join(values["unreadable_headers"])
+
+
+def _show_history(output: Output, values: Mapping[str, Any]) -> None:
+    for change in values["history"]:
+        who = " ".join(filter(None, [when(change.get("when_ms")), change.get("who", "")]))
+        why = f": {change['why']}" if change.get("why") else ""
+        over = f", taken over from {change['over']}" if change.get("over") else ""
+        output.line(f"{'history:':<16}{change['state']} {who} (job {change['job']}{over}){why}")
+
+
+def _show_payload(output: Output, name: str, payload: Payload) -> None:
+    output.line()
+    size = f", {payload.size_bytes} bytes" if payload.size_bytes else ""
+    output.line(f"{name}: {payload.kind}{size}")
+    if payload.text:
+        output.line(payload.text)
+    if payload.omitted_bytes:
+        output.line(f"… {payload.omitted_bytes} more bytes; --full prints all")
+
+
+def show_plan(
+    output: Output, plan: Plan, existing: Collection[str], *, to: str, readers: Sequence[str]
+) -> None:
+    """What is about to be done; programs get it with the result."""
+    rows = [
+        (source, target or "-", sum(reasons.values()), _reasons(reasons), _trouble(plan, target, existing))
+        for (source, target), reasons in plan.routes().items()
+    ]
+    count = len(plan.entries)
+    output.line(f"{plan.kind}: {count} letter{'s' * (count != 1)}")
+    if rows:
+        output.table(["from", "to", "letters", "by reason", ""], rows)
+    for why, left in plan.left_out.items():
+        hint = f" ({_HINTS[why]})" if why in _HINTS else ""
+        output.line(f"left out: {left}, {why}{hint}")
+    if plan.beyond_limit:
+        output.line(f"not now: {plan.beyond_limit} more beyond the limit")
+    for missing in plan.missing[:_TOLD]:
+        output.line(f"not found: {missing}")
+    if len(plan.missing) > _TOLD:
+        output.line(f"not found: {len(plan.missing) - _TOLD} more")
+    if to and readers:
+        output.line(f"{to} is read by {', '.join(readers)}: each of these groups gets the letters")
+    elif to and to in existing:
+        output.line(f"{to} is read by no group that has committed anything")
+    if not plan.entries and not plan.left_out and plan.seen:
+        output.line(f"nothing matches; there are {_reasons(plan.seen)}")
+
+
+def plan_values(plan: Plan, readers: Sequence[str]) -> dict[str, Any]:
+    """A plan for programs."""
+    return {
+        "kind": plan.kind,
+        "selected": plan.selected,
+        "routes": [
+            {"from": source, "to": target, "letters": sum(reasons.values()), "by_reason": dict(reasons)}
+            for (source, target), reasons in plan.routes().items()
+        ],
+        "left_out": dict(plan.left_out),
+        "beyond_limit": plan.beyond_limit,
+        "missing": list(plan.missing),
+        **({"readers": list(readers)} if readers else {}),
+    }
+
+
+def show_report(output: Output, plan: Plan, report: Report) -> None:
+    """What became of each letter."""
+    done = "sent" if plan.kind == "replay" else "discarded"
+    output.line(
+        f"{report.done} {done}, {report.failed} failed, {report.skipped} skipped, {report.not_found} not found "
+        f"of {report.selected} (job {report.job})"
+    )
+    for (what, why), count in report.causes.items():
+        output.line(f"{what}: {count}, {why}")
+    shown = [trouble for trouble in report.troubles if trouble.what != "skipped"][:_TOLD]
+    for trouble in shown:
+        output.line(f"  {trouble.letter} {trouble.what}")
+    more = report.failed + report.not_found - len(shown)
+    if more > 0:
+        output.line(f"  and {more} more; --json names up to a thousand")
+    if report.unmarked:
+        output.line(f"{report.unmarked} of the {done} show as unknown: their state couldn't be written")
+    if report.stopped:
+        output.line(f"stopped: {report.stopped}")
+
+
+def report_values(plan: Plan, report: Report) -> dict[str, Any]:
+    """A report for programs."""
+    return {
+        "job": report.job,
+        "selected": report.selected,
+        "sent" if plan.kind == "replay" else "discarded": report.done,
+        "failed": report.failed,
+        "skipped": report.skipped,
+        "not_found": report.not_found,
+        "unmarked": report.unmarked,
+        "partial": report.is_partial,
+        "stopped": report.stopped,
+        "causes": [
+            {"what": what, "why": why, "letters": count} for (what, why), count in report.causes.items()
+        ],
+        "troubles": [{"at": one.letter, "what": one.what, "why": one.why} for one in report.troubles],
+        "troubles_omitted": report.omitted,
+    }
+
+
+def warn_of_unreadable(output: Output, books: Sequence[StateBook]) -> None:
+    """State topics with records that mean nothing to us."""
+    for book in books:
+        if book.unreadable:
+            output.note(
+                f"{book.dlq.state}: {book.unreadable} records can't be read as states; a letter that one of them names "
+                "counts as unknown"
+            )
+
+
+@contextmanager
+def progress(output: Output, plan: Plan) -> Iterator[Tell]:
+    """A bar on a terminal, nothing elsewhere."""
+    if output.as_json or not sys.stderr.isatty():
+        yield lambda _, __: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(plan.kind, total=plan.selected)
+        yield lambda accounted, _: bar.update(task, completed=accounted)
+
+
+def when(ms: int | None) -> str:
+    """An instant for a person, UTC."""
+    if ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def job_name(kind: str, now_ms: float) -> str:
+    """A name that nobody else gives: claims are told apart by it."""
+    return f"{kind}-{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def whoami() -> str:
+    """user@host of this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{_cut(reason)} {count}" for reason, count in sorted(counts.items(), key=lambda one: -one[1])
+    )
+
+
+def _trouble(plan: Plan, target: str, existing: Collection[str]) -> str:
+    return "" if plan.kind == "discard" or target in existing else "doesn't exist: these would fail"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
