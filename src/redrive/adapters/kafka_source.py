@@ -54,6 +54,7 @@ class KafkaSource:
         self._starting: dict[TopicPartition, int | None] | None = None
         self._waiting: set[TopicPartition] = set()
         self._snapshot = 0
+        self._has_joined = False
         self._is_down = False
         self._is_closed = False
         self.client = Consumer({**conf, "on_commit": self._on_commit, "error_cb": self._on_error})
@@ -73,6 +74,8 @@ class KafkaSource:
         except KafkaException as error:
             self._tell(error.args[0])
             batch = []
+        if not self._has_joined:
+            self._look_whether_joined()
         if self._broken is not None:
             raise self._broken
         return self._by_partition(batch) if batch else []
@@ -148,6 +151,7 @@ class KafkaSource:
         if self._events is None or self._is_closed:
             return
         keys = _keys(partitions)
+        self._has_joined = True
         self._starting = {}
         self._waiting.difference_update(keys)
         try:
@@ -157,6 +161,11 @@ class KafkaSource:
             self._broken = error
         finally:
             self._starting = None
+
+    def _look_whether_joined(self) -> None:
+        # Under KIP-848 a member for which no partition is left gets no callback at all (tried): the epoch tells.
+        if self._incremental and _epoch(self.client.consumer_group_metadata()) > 0:
+            self._on_assign(self.client, [])
 
     def _assign(self, keys: list[TopicPartition], starts: dict[TopicPartition, int | None]) -> None:
         begin = [
@@ -255,6 +264,12 @@ def _problem(error: KafkaError, key: TopicPartition | None) -> SourceProblem:
     if error.fatal() or code == KafkaError._FATAL:
         return SourceProblem("fatal", detail, key)
     return SourceProblem("other", detail, key)
+
+
+def _epoch(metadata: Any) -> int:
+    """A member's epoch, out of the client's own spelling of it; 0 or less before it has joined."""
+    told = bytes(metadata)
+    return int.from_bytes(told[7:11], "little", signed=True) if told.startswith(b"CGMDv2:") else 0
 
 
 def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
