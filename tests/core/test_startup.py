@@ -43,8 +43,8 @@ def test_missing_own_topics_come_by_one_command():
 
 def test_a_missing_source_is_its_producers_affair():
     assert _told([name for name in ALL if name != "payouts"]) == (
-        "source topic 'payouts' doesn't exist in this cluster. Its producers usually create it; "
-        "to create it with 4 partitions: redrive topics apply service:app --create-sources 4"
+        "source topic 'payouts' doesn't exist in this cluster, or this user may not see it. Its producers "
+        "usually create it; to create it with 4 partitions: redrive topics apply service:app --create-sources 4"
     )
 
 

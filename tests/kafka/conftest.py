@@ -59,6 +59,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, kafka) -> Iterator[Guarded
         "listener.name.login.plain.sasl.jaas.config": (
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
         ),
+        # Who comes without a login may do everything, alice may do nothing.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
         "ssl.keystore.location": str(folder / "broker.p12"),
         "ssl.keystore.password": "secret",
         "ssl.keystore.type": "PKCS12",

@@ -272,8 +272,8 @@ def test_the_source_topic_is_missing(workplace, kafka, group):
     assert (code, told.splitlines()[0]) == (
         1,
         (
-            f"source topic 'nowhere-{group}' doesn't exist in this cluster. Its producers usually create it; to create it "
-            "with 4 partitions: redrive topics apply service:app --create-sources 4"
+            f"source topic 'nowhere-{group}' doesn't exist in this cluster, or this user may not see it. Its producers "
+            "usually create it; to create it with 4 partitions: redrive topics apply service:app --create-sources 4"
         ),
     )
 

@@ -10,29 +10,29 @@ from redrive.core.connection import Cause
 from tests.kafka.conftest import LOGIN
 
 
-def _trouble(bootstrap, **conf):
-    return KafkaReach(client_conf({"bootstrap.servers": bootstrap, **conf}), timeout_s=1.0)()
-
-
 @pytest.fixture
 def trouble(guarded):
-    def ask(bootstrap, conf=None):
-        found = _trouble(bootstrap, **(conf or {}))
+    def ask(bootstrap, conf=None, *, timeout_s=1.0):
+        found = KafkaReach(
+            client_conf({"bootstrap.servers": bootstrap, **(conf or {})}), timeout_s=timeout_s
+        )()
         return found and (found.cause, guarded.named(found.text))
 
     return ask
 
 
 def test_a_broker_that_can_be_reached_is_no_trouble(guarded, trouble):
-    assert trouble(guarded.plain) is None
-    assert trouble(f"{guarded.closed},{guarded.plain}") is None
-    assert trouble(guarded.login, LOGIN) is None
+    assert trouble(guarded.plain, timeout_s=5.0) is None
+    assert trouble(f"{guarded.closed},{guarded.plain}", timeout_s=5.0) is None
+    assert trouble(guarded.login, LOGIN, timeout_s=5.0) is None
 
 
 def test_a_trusted_certificate_is_no_trouble(guarded, trouble):
     conf = {"security.protocol": "SSL", "ssl.ca.location": str(guarded.authority)}
 
-    assert trouble(guarded.tls, {**conf, "ssl.endpoint.identification.algorithm": "none"}) is None
+    assert (
+        trouble(guarded.tls, {**conf, "ssl.endpoint.identification.algorithm": "none"}, timeout_s=5.0) is None
+    )
 
 
 def test_a_port_where_nothing_listens(guarded, trouble):
@@ -131,7 +131,7 @@ def test_something_that_is_no_kafka_broker(trouble):
 
 
 def test_brokers_at_an_address_that_can_not_be_reached(guarded, trouble):
-    assert trouble(guarded.away) == (
+    assert trouble(guarded.away, timeout_s=5.0) == (
         Cause.ADVERTISED,
         (
             "AWAY answers, but the cluster says its brokers are at CLOSED (connection refused), and they can't be reached "
@@ -143,7 +143,7 @@ def test_brokers_at_an_address_that_can_not_be_reached(guarded, trouble):
 
 def test_a_broker_that_comes_up_is_found_by_asking_again(own_kafka):
     own_kafka.stop()
-    reach = KafkaReach(client_conf({"bootstrap.servers": own_kafka.bootstrap}), timeout_s=3.0)
+    reach = KafkaReach(client_conf({"bootstrap.servers": own_kafka.bootstrap}), timeout_s=5.0)
     before = reach()
     own_kafka.start()
 

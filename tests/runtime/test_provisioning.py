@@ -182,3 +182,10 @@ def test_a_tier_that_is_not_there_yet_has_no_readers(cluster):
     admin = _Noting(cluster)
 
     assert find_sharers(admin, compare(admin, WANTED), ["payments"]) == {}
+
+
+def test_what_failed_is_not_waited_for(cluster):
+    plan = await_carried_out(_Noting(cluster), WANTED, cluster.clock, failed=OWN)
+
+    assert [item.topic for item in plan.changes] == OWN
+    assert cluster.clock.mono_ms() == 0

@@ -40,6 +40,7 @@ class KafkaCluster:
 
     def __init__(self, conf: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
+        self._bounded = {"operation_timeout": timeout_s, "request_timeout": timeout_s}
         self.client: Any = AdminClient(dict(conf))
         guard(self)
 
@@ -81,7 +82,7 @@ class KafkaCluster:
             for one in topics
         ]
         failed: dict[str, str] = {}
-        for name, future in self.client.create_topics(wanted, operation_timeout=self._timeout_s).items():
+        for name, future in self.client.create_topics(wanted, **self._bounded).items():
             try:
                 future.result()
             except KafkaException as error:
@@ -90,7 +91,7 @@ class KafkaCluster:
         return failed
 
     def grow(self, topic: str, partitions: int) -> None:
-        futures = self.client.create_partitions([NewPartitions(topic, partitions)])
+        futures = self.client.create_partitions([NewPartitions(topic, partitions)], **self._bounded)
         self._result(futures[topic])
 
     def offsets(

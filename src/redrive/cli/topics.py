@@ -107,9 +107,11 @@ def apply(
         done = [item for item in before.plan.changes if item.topic not in failed]
         for item in done:
             output.line(f"{'created' if item.action == 'create' else 'grown'} {item.topic}: {_numbers(item)}")
-        for topic, why in failed.items():
-            output.note(f"{topic}: {why}{_advice(why)}")
-        after = before._replace(plan=await_carried_out(before.cluster, before.wanted, SystemClock()))
+        for why in dict.fromkeys(failed.values()):
+            topics = ", ".join(topic for topic, its in failed.items() if its == why)
+            output.note(f"not created: {topics}\n  {why}{_advice(why)}")
+        left = await_carried_out(before.cluster, before.wanted, SystemClock(), failed=failed)
+        after = before._replace(plan=left)
         _end(output, after, loaded.target, done, failed)
 
 

@@ -55,7 +55,7 @@ def _sources(missing: MissingTopics, existing: Collection[str], target: str) -> 
         alike = get_close_matches(source, others, n=1, cutoff=0.8)
         guess = f" There is a topic {alike[0]!r}: a typing error?" if alike else ""
         yield (
-            f"source topic {source!r} doesn't exist in this cluster.{guess} Its producers "
+            f"source topic {source!r} doesn't exist in this cluster, or this user may not see it.{guess} Its producers "
             "usually create it; to create it with 4 partitions: "
             f"redrive topics apply {target} --create-sources 4"
         )

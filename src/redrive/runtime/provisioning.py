@@ -1,7 +1,7 @@
 """Compares an app's topics with the cluster's, and creates what is missing: `redrive topics` without its printing."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from redrive.core.topic_plan import Action, ObservedTopic, PlanItem, TopicPlan, WantedTopic, plan_topics
@@ -65,14 +65,25 @@ def carry_out(cluster: Cluster, plan: TopicPlan, *, replication: int) -> Mapping
 
 
 def await_carried_out(
-    cluster: Cluster, wanted: Sequence[WantedTopic], clock: Clock, *, timeout_ms: float = 10_000.0
+    cluster: Cluster,
+    wanted: Sequence[WantedTopic],
+    clock: Clock,
+    *,
+    failed: Collection[str] = (),
+    timeout_ms: float = 10_000.0,
 ) -> TopicPlan:
-    """Describes until the brokers show what was created, which takes them a moment; gives the plan that is left."""
+    """
+    Describes until the brokers show what was created, which takes them a moment; gives the plan that is left.
+
+    `failed`: topics that aren't waited for.
+    """
     never = threading.Event()
     until_ms = clock.mono_ms() + timeout_ms
-    while (plan := compare(cluster, wanted)).changes and clock.mono_ms() < until_ms:
+    while True:
+        plan = compare(cluster, wanted)
+        if all(item.topic in failed for item in plan.changes) or clock.mono_ms() >= until_ms:
+            return plan
         clock.wait(never, _ASK_EVERY_MS)
-    return plan
 
 
 def find_sharers(cluster: Cluster, plan: TopicPlan, own_groups: Sequence[str]) -> Mapping[str, Sequence[str]]:
