@@ -30,7 +30,7 @@ from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
 
 _OFFSET_TRIES = 20
-#: How the ids of librdkafka's mock clusters begin.
+#: How the ids of librdkafka's mock clusters begin. They have no controller, so all that is asked of one times out.
 _MOCK = "mockCluster"
 _TRY_AGAIN = frozenset([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
 
@@ -57,9 +57,9 @@ class KafkaCluster:
             for name, topic in metadata.topics.items()
             if topic.error is None and (topics is None or name in topics)
         }
-        tells_ids = not (metadata.cluster_id or "").startswith(_MOCK)  # it would never answer
-        ids = self._topic_ids(list(known)) if tells_ids else {}
-        settings = self._configs(list(known)) if configs else {}
+        tells = not (metadata.cluster_id or "").startswith(_MOCK)  # it would never answer
+        ids = self._topic_ids(list(known)) if tells else {}
+        settings = self._configs(list(known)) if tells and configs else {}
         return {
             name: TopicInfo(
                 name,
