@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER, Changed
 from redrive.core.catalogue import EVENTS, METRICS, LogEvent, Metric
 
 ROOT = Path(__file__).parents[1]
@@ -35,12 +36,21 @@ Like events (the same in the fields named under "counted by") are told as they c
 line every ten seconds tells the latest, and how many more there were.
 """
 
+_CLIENT_HEAD = """\
+# Settings of the Kafka client
+
+Each librdkafka setting that redrive gives another value than its default, with the reason; made from
+`src/redrive/adapters/kafka_settings.py`. Your own `[kafka]` settings go before these, but for the fixed ones: a promise depends
+on them, and setting them is refused at the start.
+"""
+
 
 def pages() -> Mapping[str, str]:
     """The text of each page, by its path in the repository."""
     return {
         "docs/reference/metrics.md": "\n".join([_METRICS_HEAD, *map(_metric, METRICS)]),
         "docs/reference/log-events.md": "\n".join([_EVENTS_HEAD, *map(_event, EVENTS.values())]),
+        "docs/reference/client-settings.md": _client_settings(),
     }
 
 
@@ -58,6 +68,33 @@ def _event(event: LogEvent) -> str:
     return "\n".join(
         [f"## `{event.name}`", "", f"{event.level}, {event.at_once} at once{counted}", "", f"> {text}", ""]
     )
+
+
+def _client_settings() -> str:
+    return "\n".join(
+        [
+            _CLIENT_HEAD,
+            "## Consumer",
+            "",
+            *_table(CONSUMER),
+            "",
+            "## Group protocol",
+            "",
+            *_table(GROUP_PROTOCOLS),
+            "",
+            "## Producer of retries and dead letters",
+            "",
+            *_table(PRODUCER),
+            "",
+        ]
+    )
+
+
+def _table(changes: Iterable[Changed]) -> list[str]:
+    rows = [
+        f"| `{one.name}` | `{one.value}` | {'fixed' if one.fixed else ''} | {one.reason} |" for one in changes
+    ]
+    return ["| setting | value | | why |", "|---|---|---|---|", *rows]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -80,11 +80,23 @@ PRODUCER = (
     Changed("topic.metadata.propagation.max.ms", 5_000, "a missing topic is told after 5 s, not 30 s"),
 )
 
+_RANGE = (
+    "keeps same-numbered partitions of source and tiers together; `uniform` and `cooperative-sticky` don't"
+)
+GROUP_PROTOCOLS = (
+    Changed(
+        "group.protocol",
+        "consumer",
+        "KIP-848, where the brokers have it: a rebalance moves only what has to move",
+        True,
+    ),
+    Changed("group.remote.assignor", "range", f"with `consumer`: {_RANGE}", True),
+    Changed("partition.assignment.strategy", "range", f"with `classic`, on older brokers: {_RANGE}", True),
+)
 _GROUP = {
     "consumer": {"group.protocol": "consumer", "group.remote.assignor": "range"},
     "classic": {"group.protocol": "classic", "partition.assignment.strategy": "range"},
 }
-"""`range` keeps same-numbered partitions of source and tiers together; `uniform` and `cooperative-sticky` don't."""
 
 
 def consumer_conf(user: Mapping[str, Any], *, group: str, protocol: str) -> dict[str, Any]:
