@@ -1,5 +1,6 @@
 """What somebody sees who runs redrive for the first time and has something wrong: the command as they type it."""
 
+import gc
 import json
 import os
 import re
@@ -24,9 +25,10 @@ REDRIVE_WITHOUT_POSIX = [
 ]
 
 SERVICE = """
+import gc
 import threading
 
-from redrive import App, Record
+from redrive import App
 
 app = App({group!r})
 
@@ -34,6 +36,8 @@ app = App({group!r})
 @app.listener({topic!r})
 def charge(value: bytes) -> None:
     print("charging", value.decode(), flush=True)
+    if value == b"gc":
+        print("gc", gc.get_threshold(), gc.get_freeze_count() > 0, flush=True)
     if value == b"for ever":
         threading.Event().wait()
 """
@@ -342,6 +346,28 @@ def test_log_lines_are_json_objects_where_that_is_asked_for(serving):
 
     lines = [json.loads(line) for line in _read_until(process, "Partitions given back")]
     assert {"at", "level", "logger", "message"} <= lines[-1].keys()
+
+
+def test_a_signal_ends_a_start_that_still_waits_for_kafka(workplace, guarded):
+    process = workplace.start("run", "service:app", bootstrap=guarded.closed)
+    _read_until(process, "Trying for another")
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [([], "gc (100000, 50, 1000) True"), (["--no-gc-tuning"], f"gc {gc.get_threshold()} False")],
+)
+def test_the_garbage_collector_is_tuned_by_the_command_unless_told_otherwise(
+    workplace, serving, kafka, options, told
+):
+    process = serving(*options)
+    _send(kafka.bootstrap, process.source, b"gc")
+
+    _read_until(process, told)
 
 
 # -- app.run() where it can't block ----------------------------------------------------------------------------------
