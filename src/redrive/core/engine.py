@@ -15,7 +15,7 @@ from redrive.core.dialects import read_due
 from redrive.core.lane import Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
-from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.router import MAX_WAIT_MS
 from redrive.core.schedule import NEVER_MS, Window, wake_of
 from redrive.core.successors import Successors
@@ -384,7 +384,7 @@ class Engine:
         counters, window, mine = lane.listener.counters, lane.window, self._groups
         held: list[int] = []
         for record in records:
-            group, due_ms = read_due(record.headers())
+            group, due_ms = read_due(headers_of(record))
             if group not in mine:
                 counters.passed_by += 1
                 continue

@@ -5,7 +5,9 @@ Nothing here is ever written to: what travels on (retry copies, dead letters) is
 handler that changes what it was given changes its own copy only.
 """
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from operator import methodcaller
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -36,6 +38,27 @@ class RawRecord(Protocol):
     def headers(self) -> list[tuple[str, bytes | None]] | None: ...
     def timestamp(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
+
+
+#: What stands in for headers that the client can't read.
+_UNREADABLE: list[tuple[str, bytes | None]] = [("headers-unreadable", b"a header's name was not UTF-8")]
+_read_headers: Callable[[RawRecord], list[tuple[str, bytes | None]] | None] = methodcaller("headers")
+
+
+def headers_of(record: RawRecord) -> list[tuple[str, bytes | None]] | None:
+    """
+    The headers of a record, also of one whose producer gave a header a name that isn't UTF-8.
+
+    For such a record the client gives tuples without a name, and whoever looks at one ends the process
+    (confluent-kafka 2.16). The first time it sets an exception too, which a plain call that Python has specialised
+    doesn't see: `methodcaller` does. So its headers are replaced: a single one says what happened, to the handler and
+    to whoever reads the dead letter.
+    """
+    try:
+        return _read_headers(record)
+    except Exception:
+        cast("Any", record).set_headers(list(_UNREADABLE))
+        return list(_UNREADABLE)
 
 
 class LastFailure(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +129,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         """The producer's headers in their order, repeats and nulls kept; redrive's own are left out."""
-        return tuple((name, value) for name, value in self._raw.headers() or () if not is_own_header(name))
+        return tuple((name, value) for name, value in headers_of(self._raw) or () if not is_own_header(name))
 
     @property
     def event_id(self) -> str:

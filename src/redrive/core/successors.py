@@ -16,7 +16,7 @@ from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_onl
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane
 from redrive.core.plan import Now
-from redrive.core.record import RawRecord
+from redrive.core.record import RawRecord, headers_of
 from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
 
 RESEND_FIRST_MS = 500.0
@@ -85,7 +85,7 @@ class Successors:
 
     def repost(self, lane: Lane, record: RawRecord, now: Now) -> None:
         """Post a record on that waits longer than its tier: the same attempt, the same due."""
-        envelope, _ = read_envelope(record.headers())
+        envelope, _ = read_envelope(headers_of(record))
         tiers = lane.listener.plan.tiers
         rest_ms = (envelope.due_ms or 0) - now.wall_ms
         topic = (
@@ -213,7 +213,7 @@ class Successors:
                 record.key(),
                 None if pending.headers_only else record.value(),
                 # Without its value for want of room, the copy gives up the producer's headers too.
-                with_envelope(None if pending.headers_only else record.headers(), pending.envelope),
+                with_envelope(None if pending.headers_only else headers_of(record), pending.envelope),
                 pending.alone,
             )
         )
@@ -246,7 +246,7 @@ def source_envelope(record: RawRecord) -> Envelope:
     """The envelope of a record of a source topic before its first failure."""
     topic, partition, offset = record.topic(), record.partition(), record.offset()
     replayed = NO_ENVELOPE
-    headers = record.headers()
+    headers = headers_of(record)
     if headers and any(name == "redrive-replay-id" for name, _ in headers):
         replayed = replay_headers_only(read_envelope(headers)[0])
     return Envelope(

@@ -18,7 +18,7 @@ from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failure, Failures, Kind, failure_of, signal_in
 from redrive.core.policy import RetryPolicy
-from redrive.core.record import RawRecord, Record
+from redrive.core.record import RawRecord, Record, headers_of
 from redrive.core.successors import source_envelope
 from redrive.core.units import parse_duration_ms
 from redrive.errors import DeadLetterNow, HandlerSignal, RetryLater, Skip
@@ -332,7 +332,7 @@ class Invoker:
         """What the headers say; None for a record of a source topic."""
         if not run.is_of_tier:
             return None
-        envelope, unreadable = read_envelope(record.headers())
+        envelope, unreadable = read_envelope(headers_of(record))
         run.unreadable += len(unreadable)
         if not envelope.source_topic:
             # Written by somebody who doesn't know our headers: its place on the tier is all that is known.
