@@ -1,6 +1,9 @@
 """How commands speak, and the exit codes they end with."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -18,6 +21,20 @@ def test_a_table_is_columns_of_text_where_no_terminal_is(capsys):
         "orders.retry.5s  12",
         "",
     ]
+
+
+def test_a_table_is_drawn_on_a_terminal_and_takes_no_markup_from_its_cells():
+    ours, theirs = os.openpty()
+    code = "from redrive.cli.output import Output; Output().table(['topic'], [('[red]orders',)])"
+    subprocess.run(
+        [sys.executable, "-c", code], stdout=theirs, check=True, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+
+    shown = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert "\x1b[1m" in shown
+    assert "[red]orders" in shown
 
 
 def test_control_characters_do_not_reach_the_terminal(capsys):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 
-from tests.broker import admin
 from tests.kafka.conftest import LOGIN
+from tests.plain_kafka import Given, committed, send
+from tests.waiting import until
 
 REDRIVE = [sys.executable, "-c", "from redrive.cli.main import main; main()"]
 #: As on Windows: no SIGTERM, no hook after fork (which Python's own random uses where it is there).
@@ -133,18 +133,6 @@ def _read_until(process: subprocess.Popen[str], text: str) -> list[str]:
         if text in line:
             return lines
     raise AssertionError(f"ended with {process.wait()} before it said {text!r}:\n{''.join(lines)}")
-
-
-def _send(bootstrap: str, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    producer.produce(topic, value)
-    assert producer.flush(20) == 0
-
-
-def _committed(bootstrap: str, group: str, topic: str) -> int:
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
-    [future] = admin(bootstrap).list_consumer_group_offsets([asked]).values()
-    return future.result(timeout=20).topic_partitions[0].offset
 
 
 # -- before anything connects ----------------------------------------------------------------------------------------
@@ -299,9 +287,26 @@ def test_the_retry_topics_are_missing(workplace, kafka, topic, group):
 
 def test_the_named_command_creates_them_and_then_it_runs(workplace, serving, kafka):
     process = serving()
-    _send(kafka.bootstrap, process.source, b"order 1")
+    send(kafka.bootstrap, process.source, [Given(b"order 1")])
 
     _read_until(process, "charging order 1")
+
+
+def test_what_init_wrote_runs_with_the_commands_that_it_names(workplace, kafka, group):
+    workplace.run("init", "shop")
+    shop = Workplace(workplace.folder / "shop")
+    text = (shop.folder / "service.py").read_text()
+    shop.write("service.py", text.replace('"payments"', repr(group)).replace('"orders"', f'"orders-{group}"'))
+
+    code, _, told = shop.run("topics", "apply", "--create-sources", "1", bootstrap=kafka.bootstrap)
+    assert (code, told) == (0, "")
+    process = shop.start("run", bootstrap=kafka.bootstrap)
+    try:
+        _read_until(process, "assigned")
+        send(kafka.bootstrap, f"orders-{group}", [Given(b'{"id": "1", "card": "visa", "cents": 100}')])
+        until(lambda: committed(kafka.bootstrap, group, f"orders-{group}") == {0: 1}, "order 1 handled")
+    finally:
+        shop.close()
 
 
 # -- the end ---------------------------------------------------------------------------------------------------------
@@ -319,7 +324,7 @@ def test_a_signal_ends_it_in_order(serving, number):
 
 def test_a_second_signal_ends_it_at_once(serving, kafka):
     process = serving()
-    _send(kafka.bootstrap, process.source, b"for ever")
+    send(kafka.bootstrap, process.source, [Given(b"for ever")])
     _read_until(process, "charging for ever")
 
     process.send_signal(signal.SIGTERM)
@@ -331,7 +336,7 @@ def test_a_second_signal_ends_it_at_once(serving, kafka):
 
 def test_it_runs_and_ends_by_ctrl_c_where_there_is_no_sigterm_and_no_fork_hook(serving, kafka):
     process = serving(command=REDRIVE_WITHOUT_POSIX)
-    _send(kafka.bootstrap, process.source, b"order 1")
+    send(kafka.bootstrap, process.source, [Given(b"order 1")])
     _read_until(process, "charging order 1")
 
     process.send_signal(signal.SIGINT)
@@ -365,7 +370,7 @@ def test_the_garbage_collector_is_tuned_by_the_command_unless_told_otherwise(
     workplace, serving, kafka, options, told
 ):
     process = serving(*options)
-    _send(kafka.bootstrap, process.source, b"gc")
+    send(kafka.bootstrap, process.source, [Given(b"gc")])
 
     _read_until(process, told)
 
