@@ -75,6 +75,15 @@ def test_an_error_is_an_object_too_where_json_was_asked_for(capsys):
     }
 
 
+def test_what_the_users_module_prints_does_not_mix_with_the_object(capsys):
+    with reporting(as_json=True) as output:
+        sys.stdout.write("hello from service.py\n")
+        output.result({"topics": []})
+
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ('{"topics": []}\n', "hello from service.py\n")
+
+
 def test_ctrl_c_ends_with_130(capsys):
     with pytest.raises(typer.Exit) as ended, reporting():
         raise KeyboardInterrupt

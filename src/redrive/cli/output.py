@@ -7,7 +7,7 @@ Results go to stdout, everything else to stderr, so that a pipe gets results onl
 import json
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from enum import IntEnum
 from typing import Any
 
@@ -36,6 +36,7 @@ class Output:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
+        self._stdout = sys.stdout
 
     def line(self, text: str = "") -> None:
         """A line of the result, for people."""
@@ -55,7 +56,7 @@ class Output:
     def result(self, value: Mapping[str, Any]) -> None:
         """The whole result, for programs."""
         if self.as_json:
-            print(json.dumps(value, ensure_ascii=False, default=str))
+            print(json.dumps(value, ensure_ascii=False, default=str), file=self._stdout)
 
     def note(self, text: str) -> None:
         """Something to know that isn't the result."""
@@ -76,12 +77,15 @@ def reporting(*, as_json: bool = False) -> Generator[Output]:
     """
     The frame of each command: gives its Output, and turns errors and Ctrl-C into words and an exit code.
 
+    With `as_json` whatever the user's module prints goes to stderr, so that stdout is one object and nothing else.
+
     A command that ends otherwise than well raises `typer.Exit(ExitCode.…)` itself. Errors that aren't redrive's are
     defects and keep their traceback.
     """
     output = Output(as_json=as_json)
     try:
-        yield output
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            yield output
     except RedriveError as error:
         output.problem(error)
         raise typer.Exit(ExitCode.FAILED) from None
