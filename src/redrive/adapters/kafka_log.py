@@ -15,10 +15,25 @@ from redrive.runtime.ports import NotWritten, Write, Written
 
 #: What a scan changes beyond any other consumer of ours; nobody's own settings go before these.
 SCANNER = (
-    Changed("auto.offset.reset", "earliest", "a scan that begins where retention has passed begins at what is left", True),
-    Changed("enable.partition.eof", True, "the last offsets may hold no record: only this tells that they were passed", True),
+    Changed(
+        "auto.offset.reset",
+        "earliest",
+        "a scan that begins where retention has passed begins at what is left",
+        True,
+    ),
+    Changed(
+        "enable.partition.eof",
+        True,
+        "the last offsets may hold no record: only this tells that they were passed",
+        True,
+    ),
     Changed("fetch.message.max.bytes", 8_000_000, "254,000 records/s with headers instead of 150,000", True),
-    Changed("queued.min.messages", 100_000, "one partition at a time at full rate; half the memory is no gain here", True),
+    Changed(
+        "queued.min.messages",
+        100_000,
+        "one partition at a time at full rate; half the memory is no gain here",
+        True,
+    ),
 )
 
 _BATCH = 10_000
@@ -79,7 +94,12 @@ class KafkaLog:
             self._idle.append(scanner)
 
     def write(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int = -1
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        partition: int = -1,
     ) -> tuple[int, int]:
         [answer] = self.write_many([Write(topic, key, value, headers, partition)])
         if isinstance(answer, NotWritten):
@@ -114,6 +134,8 @@ class KafkaLog:
             except KafkaException as error:
                 raise _cannot_read(key, error.args[0]) from error
             silent_s = 0.0 if batch else silent_s + _POLL_S
+            if silent_s:
+                _require_partition(client, key)
             if silent_s >= self._patience_s:
                 raise PortError(
                     f"{key.topic} partition {key.partition}: the broker sent nothing for {self._patience_s:.0f} s; "
@@ -127,7 +149,9 @@ class KafkaLog:
                 failure = message.error()
                 if failure is not None and failure.code() != KafkaError._PARTITION_EOF:
                     raise _cannot_read(key, failure)
-                offset = cast("int", message.offset())  # of the end of the partition where that is what was told
+                offset = cast(
+                    "int", message.offset()
+                )  # of the end of the partition where that is what was told
                 if offset >= end:
                     return
                 if failure is None:
@@ -153,11 +177,15 @@ class KafkaLog:
             raise
         except:  # noqa: E722  the client may raise what derives from `object` only: nothing else catches it
             self._producer = None
-        lost = NotWritten("the producer failed; the broker may have taken the record all the same", is_certain=False)
+        lost = NotWritten(
+            "the producer failed; the broker may have taken the record all the same", is_certain=False
+        )
         for number in writes:
             answers.setdefault(number, lost)
 
-    def _produce(self, client: Any, number: int, write: Write, answers: dict[int, Answer | KafkaError]) -> None:
+    def _produce(
+        self, client: Any, number: int, write: Write, answers: dict[int, Answer | KafkaError]
+    ) -> None:
         more: dict[str, int] = {} if write.partition < 0 else {"partition": write.partition}
         while True:
             try:
@@ -186,6 +214,18 @@ class _Handle:
         guard(self)
 
 
+def _require_partition(client: Any, key: TopicPartition) -> None:
+    """Of a partition that doesn't exist the client says nothing at all. A broker that is away says nothing either."""
+    try:
+        topics = client.list_topics(
+            timeout=_POLL_S
+        ).topics  # all: asking for a name would create it on a mock cluster
+    except KafkaException:
+        return
+    if key.topic not in topics or key.partition not in topics[key.topic].partitions:
+        raise PortError(f"there is no topic {key.topic} with a partition {key.partition}")
+
+
 def _is_plain(batch: list[Message], last: int) -> bool:
     """Whether these are records only, all below the last one that is wanted: they needn't be looked at one by one."""
     if not batch or any(map(_error_of, batch)):
@@ -193,14 +233,18 @@ def _is_plain(batch: list[Message], last: int) -> bool:
     return cast("int", batch[-1].offset()) < last
 
 
-def _note(answers: dict[int, Answer | KafkaError], number: int, error: KafkaError | None, message: Message) -> None:
+def _note(
+    answers: dict[int, Answer | KafkaError], number: int, error: KafkaError | None, message: Message
+) -> None:
     # Runs in the client's poll, where an exception would lose the reports of others.
     answers[number] = (
         Written(cast("int", message.partition()), cast("int", message.offset())) if error is None else error
     )
 
 
-def _await_answers(client: Any, writes: Mapping[int, Write], answers: Mapping[int, Answer | KafkaError]) -> None:
+def _await_answers(
+    client: Any, writes: Mapping[int, Write], answers: Mapping[int, Answer | KafkaError]
+) -> None:
     silent = 0
     while silent < _SILENT_POLLS and not writes.keys() <= answers.keys():
         silent = 0 if client.poll(_POLL_S) else silent + 1
@@ -218,5 +262,6 @@ def _told(answer: Answer | KafkaError) -> Answer:
 
 def _cannot_read(key: TopicPartition, error: KafkaError) -> PortError:
     return PortError(
-        f"{key.topic} partition {key.partition} can't be read: {error.name()}: {error.str()}", retriable=error.retriable()
+        f"{key.topic} partition {key.partition} can't be read: {error.name()}: {error.str()}",
+        retriable=error.retriable(),
     )
