@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive._version import __version__
-from redrive.cli import dlq, init, run, topics
+from redrive.cli import demo, dlq, init, run, topics
 
 app = typer.Typer(
     name="redrive",
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("init")(init.init)
+app.command("demo")(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
 
