@@ -1,0 +1,413 @@
+"""`redrive dlq` on a real broker: as it is typed, with killed and with racing processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive.adapters.kafka_cluster import KafkaCluster
+from redrive.adapters.kafka_log import KafkaLog
+from redrive.adapters.kafka_settings import client_conf
+from redrive.cli.main import app
+from redrive.core.dialects import with_envelope
+from redrive.deadletters.replay import Desk, Job
+from redrive.deadletters.selection import Selection, make_plan
+from redrive.deadletters.states import Author, StateBook
+from redrive.deadletters.topics import Names, open_dlqs
+from redrive.runtime.clock import SystemClock
+from tests.broker import ROOT
+from tests.deadletters.desks import envelope
+from tests.plain_kafka import Given, create_topics, read_all, send, unique
+
+
+class Shop:
+    """A source with its tier and its dead-letter topic, of a test's own; and `redrive dlq` for it."""
+
+    def __init__(self, bootstrap, *, partitions=2, **configs):
+        self.bootstrap = bootstrap
+        self.source = unique("orders")
+        self.tier, self.dlq = f"{self.source}.retry.5s", f"{self.source}.dlq"
+        create_topics(bootstrap, [self.source, self.tier], partitions)
+        create_topics(bootstrap, [self.dlq], partitions, **configs)
+
+    def letters(self, count, *, value=b'{"card":"4711"}', foreign=(), **said):
+        """Put letters aside, as the engine would."""
+        said = {"source_topic": self.source, "replay_topic": self.tier, **said}
+        send(
+            self.bootstrap,
+            self.dlq,
+            [
+                Given(
+                    value,
+                    b"key-%d" % number,
+                    with_envelope(foreign, envelope(number, source_partition=number % 2, **said)),
+                    number % 2,
+                )
+                for number in range(count)
+            ],
+        )
+
+    def __call__(self, verb, *arguments):
+        """Exit code, the one JSON object, and what else was said."""
+        result = CliRunner().invoke(
+            app, ["dlq", verb, *arguments, "--json", "--bootstrap-servers", self.bootstrap]
+        )
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, json.loads(result.stdout) if result.stdout else {}, result.stderr
+
+    def text(self, verb, *arguments):
+        """What a person reads."""
+        result = CliRunner().invoke(app, ["dlq", verb, *arguments, "--bootstrap-servers", self.bootstrap])
+        return result.stdout.replace(self.source, "SOURCE")
+
+    def copies(self):
+        """How often each event was sent."""
+        return Counter(seen.own["id"] for seen in read_all(self.bootstrap, self.tier))
+
+    def states(self):
+        """How many letters are in which state."""
+        return Counter(letter["state"] for letter in self("ls", self.dlq, "--all")[1]["letters"])
+
+
+@pytest.fixture
+def shop(kafka, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("REDRIVE_APP", "REDRIVE_BOOTSTRAP_SERVERS"):
+        monkeypatch.delenv(name, raising=False)
+    return Shop(kafka.bootstrap)
+
+
+def _counts(result):
+    return tuple(result[name] for name in ("sent", "failed", "skipped", "not_found", "selected"))
+
+
+# -- as it is typed ----------------------------------------------------------------------------------------------
+
+
+def test_letters_are_counted_shown_replayed_and_counted_again(shop):
+    shop.letters(5, foreign=[("trace", b"\xff"), ("trace", b"1"), ("n", None)])
+
+    code, counted, _ = shop("ls", shop.dlq)
+    assert (code, counted["letters"], counted["unresolved"]) == (0, 5, 5)
+    [cause] = counted["causes"]
+    assert (cause["reason"], cause["type"], cause["group"]) == ("permanent", "KeyError", "payments")
+
+    code, shown, _ = shop("show", f"{shop.dlq}/1/0")
+    assert (code, shown["event_id"], shown["value"]["json"]) == (0, "orders/0/1", {"card": "4711"})
+
+    code, sent, _ = shop("replay", shop.dlq, "--all", "--yes")
+    assert (code, _counts(sent), sent["partial"]) == (0, (5, 0, 0, 0, 5), False)
+    copies = read_all(shop.bootstrap, shop.tier)
+    assert {(copy.own["replay-id"], copy.own["attempt"], copy.own["group"]) for copy in copies} == {
+        (sent["job"], "0", "payments")
+    }
+    assert [(copy.partition, copy.key) for copy in copies] == [
+        (0, b"key-0"),
+        (0, b"key-2"),
+        (0, b"key-4"),
+        (1, b"key-1"),
+        (1, b"key-3"),
+    ]
+    assert copies[0].foreign == [("trace", b"\xff"), ("trace", b"1"), ("n", None)]
+
+    assert shop("ls", shop.dlq)[1]["unresolved"] == 0
+    assert shop("ls", shop.dlq, "--unresolved")[1]["letters"] == 0
+    assert shop("replay", shop.dlq, "--all", "--yes")[0] == 5
+    assert [change["state"] for change in shop("show", f"{shop.dlq}/1/0")[1]["history"]] == [
+        "sending",
+        "replayed",
+    ]
+
+
+def test_two_runs_with_a_limit_send_twenty_distinct_letters(shop):
+    shop.letters(30)
+    for _ in range(2):
+        assert shop("replay", shop.dlq, "--limit", "10", "--yes")[1]["sent"] == 10
+    assert sorted(shop.copies().values()) == [1] * 20
+
+
+def test_nothing_is_sent_unless_a_person_says_so(shop):
+    shop.letters(2)
+    code, planned, said = shop("replay", shop.dlq, "--all")
+    assert (code, planned["selected"], "needs --yes" in said) == (2, 2, True)
+    assert shop("replay", shop.dlq, "--all", "--dry-run")[0] == 0
+    assert (shop.copies(), shop.states()) == ({}, {"open": 2})
+
+
+def test_the_plan_is_printed_before_anything_is_sent(shop):
+    shop.letters(2)
+    shop.letters(1, reason="poison")
+    said = shop.text("replay", shop.dlq, "--all", "--yes")
+    assert [line.split() for line in said.splitlines()[:4]] == [
+        ["replay:", "2", "letters"],
+        ["FROM", "TO", "LETTERS", "BY", "REASON"],
+        ["SOURCE.dlq", "SOURCE.retry.5s", "2", "permanent", "2"],
+        ["left", "out:", "1,", "poison", "(--include-poison,", "or", "named", "by", "--at)"],
+    ]
+    assert "2 sent, 0 failed, 0 skipped, 0 not found of 2" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--limit", "0"),
+        ("--limit", "-1"),
+        ("--all", "--limit", "5"),
+        ("--at", "DLQ/0"),
+        ("--at", "DLQ/0/-1"),
+        ("--at", "other.dlq/0/0"),
+        ("--all", "--rate", "0"),
+        ("--all", "--rate", "fast"),
+        ("--all", "--at", "DLQ/0/0"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error_and_sends_nothing(shop, arguments):
+    shop.letters(1)
+    typed = [argument.replace("DLQ", shop.dlq) for argument in arguments]
+    assert shop("replay", shop.dlq, *typed, "--yes")[0] == 2
+    assert shop.copies() == {}
+
+
+def test_a_position_beyond_the_end_is_not_found(shop):
+    shop.letters(1)
+    code, result, _ = shop("replay", "--at", f"{shop.dlq}/0/0", "--at", f"{shop.dlq}/0/99", "--yes")
+    assert (code, _counts(result)) == (3, (1, 0, 0, 1, 2))
+    assert result["troubles"][0]["at"] == f"{shop.dlq}/0/99"
+    assert shop("replay", "--at", f"{shop.dlq}/0/99", "--yes")[0] == 5
+    code, shown, _ = shop("show", f"{shop.dlq}/0/99")
+    assert (code, "offsets 0 to 0" in shown["error"]) == (1, True)
+
+
+def test_an_empty_topic_and_a_missing_one(shop):
+    assert shop("ls", shop.dlq)[1]["letters"] == 0
+    assert shop("replay", shop.dlq, "--all", "--yes")[0] == 5
+    code, told, _ = shop("ls", "nowhere.dlq")
+    assert (code, "'nowhere.dlq' doesn't exist" in told["error"]) == (1, True)
+
+
+def test_a_retry_topic_is_no_dead_letter_topic(shop):
+    code, told, _ = shop("replay", shop.tier, "--all", "--yes")
+    assert (code, "it is a tier topic" in told["error"]) == (1, True)
+
+
+def test_a_missing_target_fails_and_leaves_its_letter_open(shop):
+    shop.letters(1, replay_topic=f"{shop.source}.gone")
+    code, result, _ = shop("replay", shop.dlq, "--all", "--yes")
+    assert (code, _counts(result), shop.states()) == (1, (0, 1, 0, 0, 1), {"open": 1})
+
+
+def test_a_copy_that_its_topic_refuses_fails_alone_and_leaves_its_letter_open(kafka, shop):
+    small = f"{shop.source}.small"
+    create_topics(kafka.bootstrap, [small], **{"max.message.bytes": "20000"})
+    shop.letters(3, replay_topic=small)
+    shop.letters(1, replay_topic=small, value=os.urandom(30_000))
+
+    code, result, _ = shop("replay", shop.dlq, "--all", "--yes")
+
+    assert (code, _counts(result)) == (3, (3, 1, 0, 0, 4))
+    assert shop.states() == {"replayed": 3, "open": 1}
+    assert "MSG_SIZE_TOO_LARGE" in result["troubles"][0]["why"]
+
+
+def test_a_letter_of_a_megabyte_goes_back_whole(kafka, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shop = Shop(kafka.bootstrap, **{"max.message.bytes": "2000000"})
+    value = os.urandom(1_000_000)
+    shop.letters(1, value=value, failure_stack="x" * 8000)
+
+    assert shop("replay", shop.dlq, "--all", "--yes")[1]["sent"] == 1
+    assert read_all(shop.bootstrap, shop.tier)[0].value == value
+    assert shop("show", f"{shop.dlq}/0/0")[1]["value"]["bytes"] == 1_000_000
+    assert "998976 more bytes" in shop.text("show", f"{shop.dlq}/0/0")
+
+
+def test_letters_of_strangers_are_shown_and_go_where_a_person_says(shop):
+    send(
+        shop.bootstrap,
+        shop.dlq,
+        [
+            Given(b"\xff\x00", None, [("redrive-attempt", b"many"), ("x", b"\x1b[31m"), ("", None)], 0),
+            Given(None, b"", [], 0),
+        ],
+    )
+    assert [cause["reason"] for cause in shop("ls", shop.dlq)[1]["causes"]] == [""]
+    assert shop("show", f"{shop.dlq}/0/0")[1]["foreign"] is True
+    shown = shop.text("show", f"{shop.dlq}/0/0")
+    assert ("\x1b" in shown, "ff 00" in shown) == (False, True)
+    assert "value: null" in shop.text("show", f"{shop.dlq}/0/1")
+
+    assert shop("replay", shop.dlq, "--all", "--yes")[0] == 5
+    assert shop("replay", shop.dlq, "--all", "--to", shop.source, "--yes")[1]["sent"] == 2
+    assert [seen.value for seen in read_all(shop.bootstrap, shop.source)] == [b"\xff\x00", None]
+
+
+def test_only_show_tells_what_a_record_holds(shop):
+    shop.letters(2, value=b'{"card":"4711-secret"}')
+    said = [
+        shop.text("ls", shop.dlq),
+        shop.text("ls", shop.dlq, "--all"),
+        shop.text("replay", shop.dlq, "--limit", "1", "--yes"),
+        shop.text("discard", shop.dlq, "--all", "--yes"),
+        str(shop("ls", shop.dlq, "--all")),
+    ]
+    assert "4711" not in "".join(said)
+    assert "4711-secret" in shop.text("show", f"{shop.dlq}/0/0")
+
+
+def test_a_discarded_letter_comes_back_only_by_name(shop):
+    shop.letters(2)
+    code, result, _ = shop(
+        "discard", "--at", f"{shop.dlq}/0/0", "--why", "a test order", "--who", "ann", "--yes"
+    )
+    assert (code, result["discarded"]) == (0, 1)
+    assert shop("replay", shop.dlq, "--all", "--again", "--yes")[1]["sent"] == 1
+    change = shop("show", f"{shop.dlq}/0/0")[1]["history"][-1]
+    assert (change["state"], change["who"], change["why"]) == ("discarded", "ann", "a test order")
+    assert shop("replay", "--at", f"{shop.dlq}/0/0", "--again", "--yes")[1]["sent"] == 1
+
+
+def test_garbage_in_the_state_topic_is_told_and_holds_up_nothing(shop):
+    create_topics(shop.bootstrap, [f"{shop.dlq}.state"], 3, **{"cleanup.policy": "compact"})
+    send(
+        shop.bootstrap,
+        f"{shop.dlq}.state",
+        [
+            Given(b"{", f"{shop.dlq}/0/0".encode(), [], 0),
+            Given(b"x", b"\xff", [], 0),
+            Given(b"x", b"k", [], 2),
+        ],
+    )
+    shop.letters(2)
+    code, result, said = shop("replay", shop.dlq, "--all", "--yes")
+    assert (code, result["sent"], result["left_out"]) == (0, 1, {"unknown whether it was sent": 1})
+    assert "2 records can't be read as states" in said
+
+
+def test_ten_thousand_letters_are_each_sent_once(shop):
+    shop.letters(10_000)
+    code, result, _ = shop("replay", shop.dlq, "--all", "--yes")
+    assert (code, _counts(result)) == (0, (10_000, 0, 0, 0, 10_000))
+    assert Counter(shop.copies().values()) == {1: 10_000}
+
+
+# -- killed, interrupted, raced ----------------------------------------------------------------------------------
+
+
+def _process(shop, job, when="after", number=0):
+    command = [
+        sys.executable,
+        "-m",
+        "tests.kafka.replay_process",
+        shop.bootstrap,
+        shop.dlq,
+        job,
+        when,
+        str(number),
+    ]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("when", "number", "left"),
+    [
+        ("before", 1, {"open": 4}),  # nothing was claimed
+        ("after", 1, {"unknown": 4}),  # claimed
+        ("before", 2, {"unknown": 4}),  # claimed, read back
+        ("after", 2, {"unknown": 4}),  # sent, the acknowledgement never seen
+        ("before", 3, {"unknown": 4}),  # acknowledged
+        ("after", 3, {"replayed": 4}),
+    ],
+)
+def test_a_kill_at_any_step_sends_no_letter_twice_unasked_and_hides_none(shop, when, number, left):
+    shop.letters(4)
+    process = _process(shop, "doomed", when, number)
+    process.communicate("\n", timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert shop.states() == left
+
+    _, result, _ = shop("replay", shop.dlq, "--all", "--yes")
+
+    assert result.get("sent", 0) == left.get("open", 0)
+    assert set(shop.copies().values()) <= {1}
+    shop("replay", shop.dlq, "--all", "--again", "--yes")
+    assert len(shop.copies()) == 4
+    assert shop.states() == {"replayed": 4}
+
+
+def test_processes_that_race_send_each_letter_once(shop):
+    shop.letters(1500)
+    racers = [_process(shop, f"racer-{number}") for number in range(3)]
+    for racer in racers:
+        assert racer.stdout.readline() == "planned\n"
+    for racer in racers:
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    reports = [list(map(int, racer.communicate(timeout=100)[0].split())) for racer in racers]
+
+    assert Counter(shop.copies().values()) == {1: 1500}
+    assert sum(done for done, *_ in reports) == 1500
+    assert [done + failed + skipped for done, failed, skipped, _ in reports] == [1500] * 3
+    assert shop.states() == {"replayed": 1500}
+
+
+def test_threads_that_race_send_each_letter_once(shop):
+    shop.letters(300)
+    user = {"bootstrap.servers": shop.bootstrap}
+    start = threading.Barrier(2)
+    reports = []
+
+    def operator(name):
+        desk = Desk(KafkaCluster(client_conf(user)), KafkaLog(user), SystemClock())
+        books = [
+            StateBook(desk.cluster, desk.log, desk.clock, dlq)
+            for dlq in open_dlqs(desk.cluster, [shop.dlq], Names())
+        ]
+        plan = make_plan(Selection(everything=True), books, desk.log, kind="replay")
+        start.wait(60)
+        reports.append(Job(desk, plan, books, Author(name, name), threading.Event()).replay())
+
+    threads = [threading.Thread(target=operator, args=(name,)) for name in ("ann", "bob")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+
+    assert Counter(shop.copies().values()) == {1: 300}
+    assert sum(report.done for report in reports) == 300
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_cleanly_with_all_accounted_for(shop, how):
+    shop.letters(400)
+    arguments = ["--all", "--yes", "--json", "--rate", "20/s", "--bootstrap-servers", shop.bootstrap]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from redrive.cli.main import main; main()",
+            "dlq",
+            "replay",
+            shop.dlq,
+            *arguments,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not sum(shop.copies().values()):
+        assert process.poll() is None
+    process.send_signal(how)
+    out, said = process.communicate(timeout=60)
+
+    result = json.loads(out)
+    assert (process.returncode, result["stopped"], "Traceback" in said) == (130, "interrupted", False)
+    assert result["sent"] + result["skipped"] == 400
+    assert sum(shop.copies().values()) == result["sent"]
+    assert shop.states() == {"replayed": result["sent"], "open": result["skipped"]}
