@@ -153,6 +153,14 @@ class Engine:
         if (commit := self.commits.due(self.lanes.values(), now)) is not None:
             self._outbox.append(commit)
 
+    def harvest(self, now: Now) -> None:
+        """Settle what runs that are still out have finished so far."""
+        for run in self.runs:
+            taken = run.taken()
+            if taken - 1 > run.settled and run.lane.alive:
+                run.moved_mono_ms = now.mono_ms
+                self._settle(run, taken - 1, now)
+
     def stop(self, keys: Iterable[TopicPartition]) -> None:
         """Hand out nothing more of these partitions, and let their runs end after the record they are at."""
         for key in keys:
@@ -425,11 +433,7 @@ class Engine:
 
     def _look_around(self, now: Now) -> None:
         """A few times a second: settle what long runs have finished, let the brake forget, resume paused lanes."""
-        for run in self.runs:
-            taken = run.taken()
-            if taken - 1 > run.settled and run.lane.alive:
-                run.moved_mono_ms = now.mono_ms
-                self._settle(run, taken - 1, now)
+        self.harvest(now)
         for listener in self.listeners:
             if listener.plan.brake and listener.brake.refresh(now.mono_ms):
                 self._report_brake(listener)

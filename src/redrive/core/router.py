@@ -68,7 +68,8 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         return DeadLetter(Reason.POISON)
     if failed.failure.kind is Kind.PERMANENT:
         return DeadLetter(Reason.PERMANENT)
-    if policy.is_last(failed.attempt):
+    # Without tiers there is nowhere to wait: also for RetryLater, and for what an older policy's ladder still holds.
+    if policy.is_last(failed.attempt) or not policy.delays_ms:
         return DeadLetter(Reason.EXHAUSTED)
     wait_ms: float
     if (asked_ms := failed.failure.retry_after_ms) is not None:

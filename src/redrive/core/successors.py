@@ -111,7 +111,7 @@ class Successors:
             return
         counters = lane.listener.counters
         counters.write_failures["dead-letter" if pending.is_dead_letter else "retry"] += 1
-        wait_ms = min(RESEND_MOST_MS, RESEND_FIRST_MS * 2**pending.tries)
+        wait_ms = min(RESEND_MOST_MS, RESEND_FIRST_MS * 2 ** min(pending.tries, 10))
         pending.tries += 1
         pending.waits = True
         lane.waiting += 1

@@ -71,7 +71,9 @@ class _Failing:
         first_delivery = failed.envelope is None or failed.envelope.attempt == 0
         if immediate is None or not first_delivery or tries > immediate.retries:
             return None
-        moves_on = failed.signal or failed.failure.kind is not Kind.TRANSIENT or self._run.gate.is_shut
+        # A run that has to end soon hands the rest to the ladder; without one these tries are all that there is.
+        is_cut = self._run.gate.is_shut and self._policy.delays_ms
+        moves_on = failed.signal or failed.failure.kind is not Kind.TRANSIENT or is_cut
         return None if moves_on else immediate.wait_ms
 
     def add(self, failed: Failed) -> bool:

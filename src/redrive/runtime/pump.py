@@ -33,6 +33,8 @@ UNPOLLED_MOST_MS = 1000.0
 PAUSE_AT_MS = 250.0
 FETCH_BYTES = 8 << 20
 ASK_AGAIN_MS = 1000.0
+#: What the drain didn't bring to an end gets this long each: writes without an answer, handlers that never end.
+CLOSE_S = 1.0
 
 
 class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,11 @@ class Pump:
         self._unstarted: set[TopicPartition] = set()
         self._ask_mono_ms = 0.0
 
+    @property
+    def drain_s(self) -> float:
+        """How long a revoke or a shut-down waits for handlers."""
+        return self._settings.drain_ms / 1000
+
     def join(self) -> None:
         """Become a member of the group; partitions come with later steps."""
         self._source.join(self.engine.topics, self)
@@ -113,10 +120,11 @@ class Pump:
         """Let handlers end the record they are at, commit, leave the group. Bounded by the drain time."""
         keys = list(self.engine.lanes)
         self._drain(keys)
+        self.engine.forget(keys)  # so that leaving the group doesn't wait for the same handlers once more
         self._source.close()
-        self._sink.close(self._settings.drain_ms / 1000)
-        if not self._executor.close(1.0):
-            self.report(Report("handlers-left", {"seconds": self._settings.drain_ms / 1000}))
+        self._sink.close(CLOSE_S)
+        if not self._executor.close(CLOSE_S):
+            self.report(Report("handlers-left", {"seconds": self.drain_s}))
 
     # -- the group's events, called from within poll and close ---------------------------------------------------
 
@@ -220,6 +228,8 @@ class Pump:
         """
         Wait for what is out of these partitions, then commit once. What isn't acknowledged by then stays unfinished.
         """
+        # What a run has finished is committed even if the record it is at never ends.
+        self.engine.harvest(self._clock.now())
         self.engine.stop(keys)
         deadline_ms = self._clock.mono_ms() + self._settings.drain_ms
         while not self.engine.is_quiet(keys) and self._clock.mono_ms() < deadline_ms:

@@ -1,0 +1,80 @@
+"""Corners of the engine that random walks come to rarely, each by itself."""
+
+import msgspec
+
+from redrive.core.commands import Refusal
+from redrive.core.dialects import read_envelope
+from redrive.core.plan import Tier
+from redrive.core.policy import Backoff
+from redrive.core.record import TopicPartition
+from tests.sim.engine_world import World, plan_of
+
+AWAY = Refusal("unavailable", "no broker")
+SOURCE = ("redrive-source-topic", b"orders")
+ORDERS = TopicPartition("orders", 0)
+
+
+def _working_on(world: World, count: int = 1) -> World:
+    world.assign(*(TopicPartition(topic, 0) for topic in world.plan.topics))
+    world.append("orders", 0, count)
+    world.fetch(ORDERS)
+    return world
+
+
+def _envelopes(world: World, topic: str) -> list:
+    return [
+        read_envelope(record.headers())[0] for record in world.cluster.partition(TopicPartition(topic, 0))
+    ]
+
+
+def test_a_dead_letter_topic_that_is_away_for_a_day_costs_nothing_but_the_wait():
+    world = _working_on(World(plan_of(), partitions=1))
+    world.work(outcomes=["permanent", "ok"])
+    for _ in range(3000):  # at most half a minute apart
+        world.answer(0, AWAY, written=False)
+        world.pass_time(30_000)
+
+    world.answer(0)
+
+    assert len(_envelopes(world, "orders.dlq")) == 1
+    world.settle()
+
+
+def test_retry_later_without_a_ladder_is_a_dead_letter_though_immediate_retries_are_left():
+    world = _working_on(World(plan_of(immediate=Backoff(2)), partitions=1))
+
+    world.work(outcomes=["retry-later", "ok"])
+    world.answer(0)
+
+    assert [envelope.reason for envelope in _envelopes(world, "orders.dlq")] == ["exhausted"]
+
+
+def test_what_a_former_ladder_still_holds_is_a_dead_letter_when_it_fails_and_there_is_no_ladder_any_more():
+    plan = plan_of(immediate=Backoff(2))
+    former = Tier("orders.retry.5s", 5000)
+    world = World(_with_drained(plan, former), partitions=1)
+    world.assign(TopicPartition(former.topic, 0))
+    world.append(former.topic, headers=[("redrive-group", b"shop"), ("redrive-attempt", b"1"), SOURCE])
+    world.fetch(TopicPartition(former.topic, 0))
+    world.pass_time(5_001)
+
+    world.work(outcomes=["transient", "ok"])
+    world.answer(0)
+
+    assert [(one.reason, one.attempt) for one in _envelopes(world, "orders.dlq")] == [("exhausted", 2)]
+
+
+def test_what_a_run_has_finished_is_committed_though_it_never_ends():
+    world = _working_on(World(plan_of(), partitions=1), count=5)
+    world.is_seen_at_work = True
+    world.work(outcomes=["ok", "ok", "ok"])  # at the fourth record the worker hangs
+
+    world.engine.harvest(world.clock.now())
+    world.revoke(ORDERS)
+    world.let_go(ORDERS)
+
+    assert world.committed[ORDERS][0] == 3
+
+
+def _with_drained(plan, tier):
+    return msgspec.structs.replace(plan, drained=(*plan.drained, tier))
