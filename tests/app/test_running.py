@@ -24,6 +24,11 @@ def say(text):
     print(text, flush=True)
 
 class Serving:
+    drained, drain_s = threading.Event(), 600.0
+
+    def request_stop(self):
+        pass
+
     async def stopped(self):
         say("serving")
         if how == "fails":

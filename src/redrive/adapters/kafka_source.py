@@ -206,6 +206,7 @@ class KafkaSource:
             for at in partitions
             if error is not None or at.error is not None
         }
+        self._is_down = self._is_down and error is not None
         self._answers.append((self._snapshot, refused))
 
     def _on_error(self, error: KafkaError) -> None:

@@ -70,7 +70,10 @@ class Executors:
         if self._loop is None or not self._tasks:
             return True
         waiting = asyncio.run_coroutine_threadsafe(_ended(list(self._tasks), timeout_s), self._loop)
-        return waiting.result()
+        try:
+            return waiting.result(2 * timeout_s)
+        except TimeoutError:  # a handler blocks the loop
+            return False
 
     def _open(self, invoker: Invoker, slot: int) -> Put:
         return self._open_task(invoker) if invoker.listener.is_async else self._open_thread(invoker, slot)

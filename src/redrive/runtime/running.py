@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from redrive.errors import RedriveError
 from redrive.runtime.declaration import Serving
@@ -18,6 +19,30 @@ _log = logging.getLogger("redrive")
 _STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
 )
+
+
+#: A drain is bounded by itself; this is for a broker that went away in the middle of it.
+_DRAIN_MOST_S = 30.0
+#: What comes after the drain (the app's lifespan, coroutines that are cancelled) may take as long, but at least this.
+_EXIT_S = 3.0
+
+
+class Stoppable(Serving, Protocol):
+    """An app that runs, as its process sees it."""
+
+    @property
+    def drained(self) -> threading.Event:
+        """Set when all is committed that can be, and the group was left."""
+        ...
+
+    @property
+    def drain_s(self) -> float:
+        """How long handlers may take to end when it stops."""
+        ...
+
+    def request_stop(self) -> None:
+        """Begin to drain. Returns at once; needs no event loop."""
+        ...
 
 
 def refuse_where_it_cannot_block() -> None:
@@ -38,25 +63,34 @@ def refuse_where_it_cannot_block() -> None:
         )
 
 
-def run_until_stopped(serve: Callable[[], AbstractAsyncContextManager[Serving]]) -> None:
+def run_until_stopped(serve: Callable[[], AbstractAsyncContextManager[Stoppable]]) -> None:
     """
     Serve until SIGTERM or SIGINT, or until it ends by itself; then leave `serve`, which drains.
 
-    A signal also ends a start that hasn't come through yet. A second one ends the process at once. Raises what the
-    start or the app raised.
+    A signal also ends a start that hasn't come through yet. A second one ends the process at once. So does, with exit
+    code 1, a handler that blocks the loop or refuses to be cancelled, some time after the drain. Raises what the start
+    or the app raised.
     """
-    asyncio.run(_serve(serve))
+    has_ended = threading.Event()
+    try:
+        asyncio.run(_serve(serve, has_ended))
+    finally:
+        has_ended.set()
 
 
-async def _serve(serve: Callable[[], AbstractAsyncContextManager[Serving]]) -> None:
-    stop = _Stop(asyncio.get_running_loop(), asyncio.current_task())
+async def _serve(
+    serve: Callable[[], AbstractAsyncContextManager[Stoppable]], has_ended: threading.Event
+) -> None:
+    stop = _Stop(asyncio.get_running_loop(), asyncio.current_task(), has_ended)
     with _first_signal_calls(stop.ask):
         try:
             async with serve() as serving:
+                stop.serving = serving
                 try:
                     await serving.stopped()
                 finally:
                     stop.is_ending = True
+                    stop.end_in_any_case()
         except asyncio.CancelledError:
             if not stop.was_asked:
                 raise
@@ -65,14 +99,42 @@ async def _serve(serve: Callable[[], AbstractAsyncContextManager[Serving]]) -> N
 class _Stop:
     """Cancels the wait (for the start, or for the end) of a task, once; never its drain."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any] | None") -> None:
-        self._loop, self._task = loop, task
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        task: "asyncio.Task[Any] | None",
+        has_ended: threading.Event,
+    ) -> None:
+        self._loop, self._task, self._has_ended = loop, task, has_ended
+        self._last_resort: threading.Thread | None = None
+        self.serving: Stoppable | None = None
         self.was_asked = False
         self.is_ending = False
 
     def ask(self) -> None:
         self.was_asked = True
+        if self.serving is not None:
+            # Not only through the loop: a handler may block that.
+            self.serving.request_stop()
+            self.end_in_any_case()
         self._loop.call_soon_threadsafe(self._cancel)
+
+    def end_in_any_case(self) -> None:
+        """From now on the process ends in bounded time, whatever handlers do."""
+        if self._last_resort is None:
+            self._last_resort = threading.Thread(target=self._end_late, name="redrive-end", daemon=True)
+            self._last_resort.start()
+
+    def _end_late(self) -> None:
+        serving = self.serving
+        if serving is not None:
+            serving.drained.wait(serving.drain_s + _DRAIN_MOST_S)
+            if not self._has_ended.wait(max(serving.drain_s, _EXIT_S)):
+                _log.error(
+                    "A handler blocks the event loop or refuses to be cancelled: the process ends without it. "
+                    "What was not committed runs again; what handlers wrote elsewhere may be half done."
+                )
+                os._exit(1)
 
     def _cancel(self) -> None:
         if self._task is not None and not self.is_ending:

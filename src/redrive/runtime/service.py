@@ -35,6 +35,8 @@ class Service:
     ) -> None:
         self.pump = pump
         self.loop_stalls = 0
+        #: Set when the pump has ended: what could be was committed, the group was left.
+        self.drained: threading.Event = threading.Event()
         self._invokers = invokers
         self._clock = clock
         self._watched = watched
@@ -62,9 +64,18 @@ class Service:
         if self._error is not None:
             raise self._error
 
+    @property
+    def drain_s(self) -> float:
+        """How long handlers may take to end when it stops."""
+        return self.pump.drain_s
+
+    def request_stop(self) -> None:
+        """Begin to drain. Returns at once; any thread."""
+        self.pump.stop_requested.set()
+
     async def stop(self) -> None:
         """Drain and leave the group: handlers may end the record they are at. Bounded by the drain time."""
-        self.pump.stop_requested.set()
+        self.request_stop()
         if self._ended is not None:
             await asyncio.shield(self._ended)
         if self._watch is not None:
@@ -77,6 +88,7 @@ class Service:
         except BaseException as error:
             self._error = error
         finally:
+            self.drained.set()
             loop.call_soon_threadsafe(_resolve, ended)
 
     async def _watch_over(self) -> None:

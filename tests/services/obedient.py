@@ -1,0 +1,99 @@
+"""
+A service that does with each record what the record says, and notes each run in the ledger.
+
+`SERVICE` holds its shape as JSON (`Shape`); `LEDGER` the ledger's path.
+"""
+
+import asyncio
+import os
+import threading
+import time
+
+import msgspec
+
+from redrive import App, Record, RetryPolicy
+from tests.ledger import Ledger
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What the service is: its group, its sources, and how its listeners run."""
+
+    group: str
+    sources: tuple[str, ...]
+    tiers: tuple[str, ...] = ()
+    is_async: bool = False
+    concurrency: int = 1
+    max_attempts: int | None = None
+    #: False: a bad release, whose handler always fails as a bug does.
+    works: bool = True
+
+
+class Order(msgspec.Struct, omit_defaults=True):
+    """`fails`: so many first attempts fail. `takes_s`: how long each run takes. `stuck`: how it never ends."""
+
+    fails: int = 0
+    bug: bool = False
+    takes_s: float = 0.0
+    stuck: str = ""
+    seen: str = ""
+
+
+def make(shape: Shape, ledger: Ledger) -> App:
+    """The app; its settings come from the environment."""
+    app = App(shape.group)
+    policy = RetryPolicy(*shape.tiers, max_attempts=shape.max_attempts)
+    handler = _coroutine(shape, ledger) if shape.is_async else _function(shape, ledger)
+    for source in shape.sources:
+        app.listener(source, retry=policy, name=source, concurrency=shape.concurrency)(handler)
+    return app
+
+
+def _function(shape, ledger):
+    def handle(order: Order, record: Record) -> None:
+        _begin(shape, ledger, order, record)
+        if order.stuck:
+            threading.Event().wait()
+        if order.takes_s:
+            time.sleep(order.takes_s)
+            ledger.note(record, "ended")
+
+    return handle
+
+
+def _coroutine(shape, ledger):
+    async def handle(order: Order, record: Record) -> None:
+        _begin(shape, ledger, order, record)
+        match order.stuck:
+            case "awaits":
+                await asyncio.Event().wait()
+            case "refuses to be cancelled":
+                await _refuse_to_be_cancelled()
+            case "waits for a thread":
+                await asyncio.to_thread(threading.Event().wait)
+            case "blocks the loop":
+                threading.Event().wait()
+        if order.takes_s:
+            await asyncio.sleep(order.takes_s)
+            ledger.note(record, "ended")
+
+    return handle
+
+
+def _begin(shape: Shape, ledger: Ledger, order: Order, record: Record) -> None:
+    ledger.note(record, order.seen)
+    if order.bug or not shape.works:
+        raise TypeError
+    if record.attempt <= order.fails:
+        raise ConnectionError
+
+
+async def _refuse_to_be_cancelled() -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+if "SERVICE" in os.environ:
+    app = make(msgspec.json.decode(os.environ["SERVICE"], type=Shape), Ledger(os.environ["LEDGER"]))
