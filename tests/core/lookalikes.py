@@ -1,5 +1,7 @@
 """Exception classes with the names of those of client libraries, so that core tests need none of them installed."""
 
+from itertools import pairwise
+
 
 def lookalike(*names, base=Exception, **members):
     """A class named by the first name, whose bases are named by the others: `"httpx.ReadTimeout"`, `"httpx.HTTPError"`."""
@@ -19,6 +21,13 @@ def caught(function, *args):
     except BaseException as exc:
         return exc
     raise AssertionError("it didn't raise")
+
+
+def chained(*excs):
+    """The first exception, raised from the second, raised from the third…"""
+    for exc, cause in pairwise(excs):
+        exc.__cause__ = cause
+    return excs[0]
 
 
 def raised(exc):

@@ -6,7 +6,6 @@ import sys
 import weakref
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from itertools import pairwise
 
 import msgspec
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from redrive.core.failure import Failure, Failures, Kind, classify, failure_of, signal_in
 from redrive.errors import DeadLetterNow, HandlerSignal, PortError, RetryLater, Skip
-from tests.core.lookalikes import caught, lookalike, raised
+from tests.core.lookalikes import caught, chained, lookalike, raised
 
 T, P, O, POISON = Kind.TRANSIENT, Kind.PERMANENT, Kind.OUTAGE, Kind.POISON  # noqa: E741
 DEFAULT = Failures()
@@ -32,13 +31,6 @@ def judged(exc, failures=DEFAULT):
 
 def kind(exc, failures=DEFAULT):
     return classify(exc, failures, now_ms=0).kind
-
-
-def chained(*excs):
-    """The first exception, raised from the second, raised from the third…"""
-    for exc, cause in pairwise(excs):
-        exc.__cause__ = cause
-    return excs[0]
 
 
 def http(status):
@@ -610,14 +602,45 @@ def test_a_recursion_error_is_told_within_its_bounds():
     assert len(failure.stack) <= 8192
 
 
-def test_absurdly_many_leaves_are_bounded_in_time():
+def asked_about(exc):
+    """How many exceptions a rule is asked about when this one is judged."""
+    asked = []
+    assert kind(exc, Failures(rules=asked.append)) == T
+    return len(asked)
+
+
+def test_absurdly_many_leaves_are_looked_at_in_part():
     group = BaseExceptionGroup(
         "x", [chained(Unheard(), ExceptionGroup("y", [Unheard()] * 1_000)) for _ in range(1_000)]
     )
-    assert kind(group) == T
+    assert asked_about(group) <= 200
     for _ in range(3):
         group = chained(Unheard(), BaseExceptionGroup("x", [group] * 1_000))
-    assert kind(group) == T
+    assert asked_about(group) <= 200
+
+
+def test_of_an_absurdly_long_chain_the_outer_causes_count():
+    assert asked_about(chained(*[Unheard() for _ in range(10_000)], KeyError())) == 32
+
+
+def test_a_chain_of_causes_that_is_overridden_in_the_class_is_followed_as_python_does():
+    cls = lookalike("shop.Odd", __cause__=property(exploding(SystemExit)), __context__=None)
+
+    def fail():
+        raise cls from KeyError()
+
+    assert judged(caught(fail)) == (P, "type LookupError, of its cause KeyError")
+
+
+def test_what_a_hostile_attribute_does_leaves_the_rest_to_decide():
+    write_error = lookalike("pymongo.errors.WriteError", has_error_label=exploding(SystemExit))()
+    unavailable = lookalike("shop.ApiError", status_code=503, headers=HostileDict())()
+    assert judged(write_error) == (P, "type pymongo.errors.WriteError")
+    assert classify(unavailable, DEFAULT, now_ms=0) == (T, "HTTP 503", None)
+
+
+def test_a_long_rule_is_cut():
+    assert len(failure_of(KeyError(), DEFAULT, now_ms=0, poison="é" * 5_000).rule.encode()) <= 512
 
 
 def test_classes_made_at_run_time_do_not_pile_up():

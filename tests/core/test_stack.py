@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.core.stack import cut_utf8, keep_end_utf8, message_of, stack_text, type_name
-from tests.core.lookalikes import caught, lookalike, raised
+from tests.core.lookalikes import caught, chained, lookalike, raised
 
 
 def without_source_lines(text):
@@ -96,6 +96,39 @@ def test_a_stack_fits_its_limit_and_ends_with_the_exception(levels, causes, mess
     assert 0 < len(data) <= limit_bytes
     if causes == 0:
         assert data.endswith(b"KeyError: 'card'")
+
+
+def test_each_of_a_few_deep_exceptions_gets_its_share():
+    def failing():
+        try:
+            deep(400)
+        except KeyError as exc:
+            raise ValueError("told") from exc
+
+    def deeper(levels):
+        return deeper(levels - 1) if levels else failing()
+
+    text = stack_text(caught(deeper, 400), 3_000)
+    assert "in inner\nKeyError: 'card'\n\nThe above exception was the direct cause" in text
+    assert text.endswith(".failing\nValueError: told")
+
+
+def test_however_small_the_limit_the_end_is_kept():
+    exc = KeyError("card")
+    for _ in range(12):
+        exc = chained(ValueError("x" * 300), exc)
+    assert stack_text(chained(ValueError("told"), exc), 100).endswith("ValueError: told")
+
+
+def test_a_message_of_a_strange_kind_of_text_is_plain_text():
+    class Loud(str):
+        __slots__ = ()
+
+        def isascii(self):
+            raise SystemExit
+
+    assert type(message_of(lookalike("shop.Loud", __str__=lambda self: Loud("x"))())) is str
+    assert message_of(lookalike("shop.Loud", __str__=lambda self: Loud("x"))()) == "x"
 
 
 def test_an_exception_that_was_never_raised_is_its_headline():

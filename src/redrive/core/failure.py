@@ -44,7 +44,6 @@ Classes = type[BaseException] | Iterable["Classes"]
 # How far hostile or degenerate exceptions are followed.
 _CHAIN = 32
 _LEAVES = 64
-_GROUPS = 256
 _RULE_BYTES = 512
 
 _DECLARABLE = (Kind.TRANSIENT, Kind.PERMANENT, Kind.OUTAGE)
@@ -270,25 +269,22 @@ class _Judge:
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """The exception and its causes, outermost first."""
+    """The exception and its causes, outermost first; bounded, since causes can run in a circle."""
     yield exc
     following = next_in_chain(exc)
-    if following is None:
-        return
-    seen = [exc]
-    while following is not None and len(seen) < _CHAIN and all(following is not node for node in seen):
+    count = 1
+    while following is not None and count < _CHAIN:
         yield following
-        seen.append(following)
         following = next_in_chain(following)
+        count += 1
 
 
 def _leaves(group: BaseException) -> Iterator[BaseException]:
     """The exceptions in a group and in the groups in it, in order; of absurdly many the first ones."""
-    waiting, groups, leaves = [group], 0, 0
-    while waiting and groups < _GROUPS and leaves < _LEAVES:
+    waiting, leaves = [group], 0
+    while waiting and leaves < _LEAVES:
         node = waiting.pop()
         if is_group(node):
-            groups += 1
             waiting += reversed(exceptions_of(node)[:_LEAVES])
         else:
             leaves += 1
