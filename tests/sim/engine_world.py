@@ -1,0 +1,456 @@
+"""
+The engine alone, in a world that keeps the truth.
+
+No pump: a test decides what happens next, and one thing at a time. The world performs the engine's commands on a
+simulated cluster, and notes what really happened to each record; `check` compares that with what the engine claims.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+
+from redrive.core.commands import Commit, Failed, Pause, Produce, Refusal, Report, Resume, Run, RunResult
+from redrive.core.dialects import read_envelope
+from redrive.core.engine import Engine, Start
+from redrive.core.failure import Failure, Kind
+from redrive.core.lane import RUNS_PER_SLOT, Lane
+from redrive.core.offsets import decode_metadata
+from redrive.core.plan import GroupPlan, ListenerPlan, Tier
+from redrive.core.policy import RetryPolicy
+from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.starts import start_at_committed
+from redrive.core.successors import source_envelope
+from redrive.sim.cluster import SimCluster
+
+#: What a simulated handler does with a record.
+OUTCOMES = ("ok", "transient", "permanent", "poison", "outage", "skip", "dead-letter", "retry-later")
+
+
+def plan_of(
+    *delays: str,
+    name: str = "orders",
+    give_up: str = "dead-letter",
+    concurrency: int = 1,
+    brake: bool = True,
+    **policy,
+) -> ListenerPlan:
+    """A listener on the topic `name`, with its topics called as by default."""
+    ladder = RetryPolicy(*delays, **policy)
+    tiers = tuple(
+        Tier(f"{name}.retry.{delay}", delay_ms, index)
+        for index, (delay, delay_ms) in enumerate(zip(delays, ladder.delays_ms, strict=True))
+    )
+    replay = tiers[0].topic if tiers else f"{name}.replay"
+    return ListenerPlan(
+        name=name,
+        source=name,
+        dlq=f"{name}.dlq",
+        replay=replay,
+        policy=ladder,
+        tiers=tiers,
+        drained=() if tiers else (Tier(replay, 0),),
+        give_up=give_up,
+        concurrency=concurrency,
+        brake=brake,
+    )
+
+
+def identity(topic: str) -> str:
+    return f"id-of-{topic}"
+
+
+class Truth:
+    """
+    What really happened, by lane, that is by assignment: where it began, which offsets are known to be finished, which
+    failed, and how many successors of each were confirmed.
+    """
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._start_of: dict[Lane, int] = {}
+        self._last_started: dict[Lane, int] = {}
+        self._known: dict[Lane, set[int]] = defaultdict(set)
+        self._failed: dict[Lane, set[int]] = defaultdict(set)
+        self._confirmed: dict[Lane, Counter[int]] = defaultdict(Counter)
+
+    def began(self, lane: Lane, start: int, restored: Sequence[tuple[int, int]]) -> None:
+        """A partition was assigned; `restored` was finished by its owner before."""
+        self._start_of[lane] = start
+        self._known[lane].update(offset for first, end in restored for offset in range(first, end))
+
+    def started(self, run: Run, record: RawRecord) -> None:
+        """A handler got this record."""
+        lane, offset = run.lane, record.offset()
+        if run.is_of_tier:
+            return
+        last = self._last_started.get(lane, self._start_of[lane] - 1)
+        assert offset > last, f"{lane.key}: {offset} after {last}"
+        between = (
+            other.offset() for other in self._cluster.partition(lane.key) if last < other.offset() < offset
+        )
+        skipped = [other for other in between if other not in self._known[lane]]
+        assert not skipped, f"{lane.key}: {skipped} skipped"
+        self._last_started[lane] = offset
+
+    def handled(self, lane: Lane, offset: int) -> None:
+        """A handler was content with it."""
+        self._known[lane].add(offset)
+
+    def met_outage(self, lane: Lane, offset: int) -> None:
+        """A handler can't do it now: it will be tried again."""
+        self._last_started[lane] = offset - 1
+
+    def failed(self, plan: ListenerPlan, lane: Lane, failed: Failed) -> None:
+        """A handler failed: the record waits for a successor, or gets none."""
+        ends = failed.failure.kind is not Kind.TRANSIENT or plan.policy.is_last(failed.attempt)
+        assert failed.attempt <= plan.policy.max_attempts
+        if failed.signal == "skip" or (plan.give_up == "skip" and ends):
+            self._known[lane].add(failed.record.offset())
+        else:
+            self._failed[lane].add(failed.record.offset())
+
+    def confirmed(self, lane: Lane, offset: int) -> None:
+        """A successor was confirmed."""
+        self._known[lane].add(offset)
+        self._confirmed[lane][offset] += 1
+        assert self._confirmed[lane][offset] == 1, f"{lane.key}: a second successor of {offset}"
+
+    def check_claim(self, lane: Lane, frontier: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Whoever starts from this commit runs none of the records that it names: they must be finished."""
+        known, start = self._known[lane], self._start_of[lane]
+        for record in self._cluster.partition(lane.key):
+            offset = record.offset()
+            is_claimed = offset < frontier or any(first <= offset < end for first, end in ranges)
+            if is_claimed and offset >= start and offset not in known:
+                assert _is_of_others(lane, record), f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+
+    def check_end(self, lane: Lane) -> None:
+        """Nothing is left: each failed record has its successor, and the frontier passes all."""
+        assert not _has_left(lane), f"{lane.key}: something is left"
+        assert lane.offsets.frontier >= _end(self._cluster, lane.key), (
+            f"{lane.key}: stuck at {lane.offsets.frontier}"
+        )
+        assert lane.pending_bytes == lane.window.held_bytes == lane.reposts.held_bytes == 0
+        assert set(self._confirmed[lane]) >= self._failed[lane]
+
+
+class Worker:
+    """A slot's worker on one run: takes records one by one, as `runtime/handlers.py` does."""
+
+    def __init__(self, world: "World", run: Run) -> None:
+        self.run = run
+        self._world = world
+        self._plan = world.plan.listeners[run.listener]
+        self._dead = 0
+        self._done = 0
+        self._record: RawRecord | None = None
+        run.started_mono_ms = world.clock.mono_ms()
+        run.feed = list(run.records)
+        run.iterator = iter(run.feed)
+        self.result: RunResult | None = RunResult(run, 0, 0.0, "cut") if run.gate.is_shut else None
+        if world.is_seen_at_work and self.result is None:
+            self._take_up()
+
+    def step(self, outcome: str) -> None:
+        """Handle a record; without one the run has ended."""
+        if self._record is None:
+            self._take_up()
+        if self.result is None:
+            self._handle(outcome)
+        if self._world.is_seen_at_work and self.result is None:
+            self._take_up()
+
+    def _take_up(self) -> None:
+        self._record = next(self.run.iterator, None)
+        if self._record is not None:
+            self._world.truth.started(self.run, self._record)
+        else:
+            is_whole = self._done == len(self.run.records)
+            self._end("" if is_whole and self.run.feed else "cut")
+
+    def _handle(self, outcome: str) -> None:
+        record, self._record = self._record, None
+        if outcome == "ok":
+            self._done += 1
+            self._world.truth.handled(self.run.lane, record.offset())
+        elif outcome == "outage":
+            self.run.outage = self._failed(record, Kind.OUTAGE, "")
+            self._world.truth.met_outage(self.run.lane, record.offset())
+            self._end("outage")
+        else:
+            self._fail(record, outcome)
+
+    def _fail(self, record: RawRecord, outcome: str) -> None:
+        self._done += 1
+        signal = outcome if outcome in {"skip", "dead-letter", "retry-later"} else ""
+        kind = Kind(outcome) if outcome in {"transient", "permanent", "poison"} else Kind.PERMANENT
+        failed = self._failed(record, Kind.TRANSIENT if signal == "retry-later" else kind, signal)
+        self.run.failures.append(failed)
+        self._world.truth.failed(self._plan, self.run.lane, failed)
+        policy = self._plan.policy
+        ends = kind is not Kind.TRANSIENT or policy.is_last(failed.attempt)
+        if (
+            signal == "dead-letter"
+            or (not signal and ends)
+            or (signal == "retry-later" and policy.is_last(failed.attempt))
+        ):
+            self._dead += 1
+            if self._dead >= self.run.budget:
+                self._end("budget")
+
+    def _failed(self, record: RawRecord, kind: Kind, signal: str) -> Failed:
+        envelope = None
+        if self.run.is_of_tier:
+            envelope = read_envelope(record.headers())[0]
+            envelope = envelope if envelope.source_topic else source_envelope(record)
+        attempt = (envelope.attempt if envelope else 0) + 1
+        after_ms = self._world.retry_after_ms if signal == "retry-later" else None
+        failure = Failure(kind, "SomeError", "it failed", "a rule", after_ms)
+        return Failed(record, failure, attempt, self._world.clock.wall_ms(), envelope, signal)
+
+    def _end(self, halt: str) -> None:
+        if halt in {"outage", "budget"}:
+            self.run.gate.is_shut = True
+        self.result = RunResult(self.run, self._done, 0.001 * self._done, halt)
+
+
+class World:
+    """One process's engine over a simulated cluster. `plans`: its listeners; every topic has `partitions`."""
+
+    def __init__(self, *plans: ListenerPlan, partitions: int = 2, window_bytes: int = 64 << 20) -> None:
+        self.cluster = SimCluster()
+        self.clock = self.cluster.clock
+        self.plan = GroupPlan(group="shop", listeners=plans, window_bytes=window_bytes)
+        self.retry_after_ms = 7_000
+        #: Whether workers are seen in the middle of a record, or between two.
+        self.is_seen_at_work = True
+        for topic in (*self.plan.topics, *(plan.dlq for plan in plans)):
+            self.cluster.create_topic(topic, partitions)
+        self.committed: dict[TopicPartition, tuple[int, str]] = {}
+        self.truth = Truth(self.cluster)
+        self.reports: list[Report] = []
+        self.restart()
+
+    # -- processes and partitions --------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """A new process: the one before, if any, is gone with all that it had in memory."""
+        self.engine = Engine(self.plan, self.cluster.counts, identity)
+        self.slots: dict[tuple[int, int], deque[Run]] = defaultdict(deque)
+        self.workers: dict[tuple[int, int], Worker] = {}
+        self.writes: list[Produce] = []
+        self.commits: list[Commit] = []
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.draining: set[TopicPartition] = set()
+
+    def assign(self, *keys: TopicPartition) -> None:
+        """Partitions come to the process, and begin where the group has committed."""
+        starts = {}
+        for key in keys:
+            offset, metadata = self.committed.get(key, (None, ""))
+            starts[key] = (
+                Start(None)
+                if offset is None
+                else start_at_committed(offset, metadata, identity(key.topic))[0]
+            )
+            self.positions[key] = offset or self.cluster.partition(key).start
+            self.paused.discard(key)
+        self.engine.assigned(starts)
+        for key, start in starts.items():
+            lane = self.engine.lanes[key]
+            self.truth.began(lane, self.positions[key], start.restored)
+        self._perform()
+
+    def revoke(self, *keys: TopicPartition) -> None:
+        """The first half of a revoke: nothing more is handed out."""
+        self.engine.stop(keys)
+        self.draining.update(keys)
+        self._perform()
+
+    def let_go(self, *keys: TopicPartition, last_commit: str = "stored") -> None:
+        """Partitions are somebody else's. The `last_commit` was "stored", or "refused", or "none" was tried."""
+        lanes = [self.engine.lanes[key] for key in keys]
+        if last_commit != "none":
+            last = self.engine.commits.final(lanes)
+            self._check_claims(last)
+            if last_commit == "stored":
+                self.committed.update(last)
+                self.engine.commits.confirm(lanes, last)
+        self.engine.forget(keys)
+        for key in keys:
+            self.positions.pop(key, None)
+            self.draining.discard(key)
+        self._perform()
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def append(self, topic: str, partition: int = 0, count: int = 1, *, headers: Sequence = ()) -> None:
+        """Another client writes records."""
+        for _ in range(count):
+            self.cluster.append(topic, b"{}", key=b"k", partition=partition, headers=headers)
+
+    def fetch(self, key: TopicPartition, most: int = 100) -> None:
+        """The consumer delivers what comes next, unless the partition is paused."""
+        if key not in self.positions or key in self.paused:
+            return
+        records = self.cluster.partition(key).read(self.positions[key], most)
+        if records:
+            self.positions[key] = records[-1].offset() + 1
+            self.engine.fetched(key, list(records), self.clock.now())
+            self._perform()
+
+    def work(self, listener: int = 0, slot: int = 0, outcomes: Sequence[str] = ("ok",)) -> None:
+        """The slot's worker takes up as many records as there are outcomes, and reports when its run has ended."""
+        for outcome in outcomes:
+            worker = self._worker(listener, slot)
+            if worker is None:
+                return
+            if worker.result is None:
+                worker.step(outcome)
+            if worker.result is not None:
+                del self.workers[listener, slot]
+                self.engine.finished(worker.result, self.clock.now())
+                self._perform()
+
+    def answer(self, index: int = 0, refusal: Refusal | None = None, *, written: bool = True) -> None:
+        """One of the outstanding writes gets its answer. A refused one may have been `written` all the same."""
+        produce = self.writes.pop(index)
+        if refusal is None or written:
+            self.cluster.append(
+                produce.topic,
+                produce.value,
+                key=produce.key,
+                headers=produce.headers,
+                partition=produce.partition,
+            )
+        token = produce.token
+        if refusal is not None:
+            self.engine.successors.refused(token, refusal, self.clock.now())
+        else:
+            self.truth.confirmed(token.lane, token.record.offset())
+            self.engine.successors.delivered(token)
+        self._perform()
+
+    def answer_commit(self, *refused: TopicPartition) -> None:
+        """The oldest commit on its way is stored and answered."""
+        if self.commits:
+            commit = self.commits.pop(0)
+            self.committed.update({key: value for key, value in commit.offsets.items() if key not in refused})
+            self.engine.commits.answered(commit.snapshot, refused, self.clock.now())
+            self._perform()
+
+    def pass_time(self, ms: float) -> None:
+        """Time passes, and the engine is told."""
+        self.clock.advance(ms)
+        self.engine.tick(self.clock.now())
+        self._perform()
+
+    # -- what the engine asks for --------------------------------------------------------------------------------
+
+    def _perform(self) -> None:
+        """Do what the engine asks."""
+        for command in self.engine.take_commands():
+            match command:
+                case Run():
+                    self._submit(command)
+                case Produce():
+                    assert command.token.lane.alive, "a successor of a partition that is gone"
+                    self.writes.append(command)
+                case Commit():
+                    self._check_claims(command.offsets)
+                    self.commits.append(command)
+                case Pause():
+                    self.paused.update(command.partitions)
+                case Resume():
+                    for key, offset in command.offsets.items():
+                        self.paused.discard(key)
+                        self.positions[key] = offset
+                case Report():
+                    self.reports.append(command)
+
+    def _submit(self, run: Run) -> None:
+        lane = run.lane
+        assert lane.alive, "a run of a partition that is gone"
+        assert not lane.is_stopping, "a run of a partition that goes"
+        assert run.records, "an empty run"
+        assert run.budget >= 1
+        if run.wakes_ms is not None:
+            assert max(run.wakes_ms) <= self.clock.wall_ms(), "a record that isn't due"
+        out = [key for key, runs in self.slots.items() if any(other.lane is lane for other in runs)]
+        assert out in ([], [(run.listener, run.slot)]), "a lane in two slots"
+        self.slots[run.listener, run.slot].append(run)
+        assert len(self.slots[run.listener, run.slot]) <= RUNS_PER_SLOT
+        assert run.slot < self.plan.listeners[run.listener].concurrency
+
+    def _worker(self, listener: int, slot: int) -> Worker | None:
+        place = listener, slot
+        if place not in self.workers:
+            if not self.slots[place]:
+                return None
+            self.workers[place] = Worker(self, self.slots[place].popleft())
+        return self.workers[place]
+
+    # -- is it so? -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Whatever is going on: no claim without a fact, no number below zero, no wake-up forgotten."""
+        for lane in self.engine.lanes.values():
+            self.truth.check_claim(lane, lane.offsets.frontier, lane.offsets.finished_above_frontier())
+            assert lane.pending >= lane.waiting >= 0
+            assert lane.pending_bytes >= 0
+            assert lane.window.held_bytes >= 0
+            if lane.tier is not None and not (lane.is_ready or lane.gate.is_shut):
+                assert self.engine.next_wake_ms() <= lane.window.next_wake_ms()
+        for listener in self.engine.listeners:
+            assert listener.queued == sum(lane.queued() for lane in listener.lanes)
+            assert listener.budget_out >= 0
+            assert all(0 <= runs <= RUNS_PER_SLOT for runs in listener.slots)
+            assert listener.counters.handled >= 0
+
+    def settle(self) -> None:
+        """Let everything go well until nothing is left to do; then nothing may be left anywhere."""
+        for _ in range(400):
+            for key in list(self.positions):
+                self.fetch(key)
+            for listener, slot in list(self.slots):
+                self.work(listener, slot, ["ok"] * 300)
+            while self.writes:
+                self.answer()
+            self.answer_commit()
+            self.check()
+            if self._is_done():
+                break
+            self.pass_time(min(3_600_000.0, max(1_000.0, self.engine.next_wake_ms() - self.clock.wall_ms())))
+        self._check_nothing_is_left()
+
+    def _is_done(self) -> bool:
+        lanes = self.engine.lanes.values()
+        is_read = all(self.positions[key] >= _end(self.cluster, key) for key in self.positions)
+        return is_read and not self.engine.runs and not any(_has_left(lane) for lane in lanes)
+
+    def _check_nothing_is_left(self) -> None:
+        for lane in self.engine.lanes.values():
+            self.truth.check_end(lane)
+        for listener in self.engine.listeners:
+            assert (listener.queued, listener.budget_out, sum(listener.slots)) == (0, 0, 0)
+
+    def _check_claims(self, offsets: dict[TopicPartition, tuple[int, str]]) -> None:
+        for key, (offset, metadata) in offsets.items():
+            restored = decode_metadata(metadata, offset, identity(key.topic))
+            assert restored.ignored == ""
+            self.truth.check_claim(self.engine.lanes[key], offset, restored.ranges)
+
+
+def _is_of_others(lane: Lane, record: RawRecord) -> bool:
+    return lane.tier is not None and read_envelope(record.headers())[0].group not in {"shop", ""}
+
+
+def _end(cluster: SimCluster, key: TopicPartition) -> int:
+    records = list(cluster.partition(key))
+    return records[-1].offset() + 1 if records else 0
+
+
+def _has_left(lane: Lane) -> bool:
+    return bool(
+        lane.pending or lane.queue or lane.returned or len(lane.window) or len(lane.reposts) or lane.runs
+    )
