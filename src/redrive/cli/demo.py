@@ -2,6 +2,8 @@
 
 import logging
 import signal
+import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
@@ -49,6 +51,9 @@ def demo(
         # Who ends it by SIGTERM wants the same clean end as by Ctrl-C, also where a shell made it ignore that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a mark that the encoding lacks is no reason to fail
         clock = SystemClock()
         _perform(_playground(bootstrap_servers, clock, output), clock, Console(stderr=json), output)
 
@@ -85,9 +90,12 @@ def _perform(playground: "Playground", clock: "Clock", console: "Console", outpu
         seconds = story.ledger.elapsed_s()
         if cleared := playground.clear():
             output.note(cleared)
-    summary = story.summary()
+    summary = story.summary(is_whole=not is_interrupted)
     for line in ending(summary, seconds=seconds, is_interrupted=is_interrupted):
         console.print(line, soft_wrap=True)
+    if not summary.adds_up:
+        for complaint in complaints.texts:
+            output.note(f"redrive logged: {complaint}")
     output.result(
         {
             **summary.as_dict(),
@@ -99,8 +107,6 @@ def _perform(playground: "Playground", clock: "Clock", console: "Console", outpu
     if is_interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not summary.adds_up:
-        for complaint in complaints.texts:
-            output.note(f"redrive logged: {complaint}")
         raise typer.Exit(ExitCode.FAILED)
     for hint in _NEXT:
         output.line(f"  {hint}")
@@ -124,6 +130,7 @@ def _stage(console: "Console", clock: "Clock") -> "LiveScreen | PlainLines":
     from redrive.demo.screen import MIN_SIZE, LiveScreen
 
     wide, high = console.size.width >= MIN_SIZE[0], console.size.height >= MIN_SIZE[1]
-    if console.file.isatty() and not console.is_dumb_terminal and wide and high:
+    draws = console.file.isatty() and not console.is_dumb_terminal and console.encoding.startswith("utf")
+    if draws and wide and high:
         return LiveScreen(console, clock)
     return PlainLines(lambda line: console.print(line, soft_wrap=True))

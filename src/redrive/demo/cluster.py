@@ -1,6 +1,5 @@
 """Where the demo runs: on a mock cluster inside this process, or on a real one, which it leaves as it was."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from redrive.adapters.kafka_cluster import KafkaCluster
@@ -83,7 +82,8 @@ class RealPlayground:
             self._cluster, compare(self._cluster, wanted), replication=self.settings.replication
         )
         if failed:
-            raise TopologyError(f"the demo's topics can't be created: {_told(failed)}")
+            told = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise TopologyError(f"the demo's topics can't be created: {told}")
         await_carried_out(self._cluster, wanted, self._clock)
 
     def clear(self) -> str:
@@ -91,9 +91,6 @@ class RealPlayground:
             return ""
         left = remove(self._conf, self._created, self.group)
         if left:
-            return f"could not delete, please do: {_told(left)}"
+            names, why = ", ".join(sorted(left)), next(iter(left.values()))
+            return f"could not delete these, please do: {names} ({why})"
         return f"deleted the group {self.group} and its {len(self._created)} topics {self.group}.*"
-
-
-def _told(failed: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {why}" for name, why in failed.items())

@@ -64,7 +64,7 @@ def ending(summary: Summary, *, seconds: float, is_interrupted: bool) -> Iterato
     yield _count(by["replay"], "handled after their replay", "", "cyan")
     if summary.discarded:
         yield _count(summary.discarded, "discarded", "", "red")
-    is_poison = summary.dead_letters.get(Reason.POISON, 0) == summary.left
+    is_poison = 0 < summary.left == summary.dead_letters.get(Reason.POISON, 0)
     yield _count(summary.left, "dead letters", "poison: left for a person" if is_poison else "", "red")
     if summary.unfinished:
         yield _count(summary.unfinished, "under way" if is_interrupted else "lost", "", "yellow")
@@ -72,16 +72,15 @@ def ending(summary: Summary, *, seconds: float, is_interrupted: bool) -> Iterato
     accounted = sum(by.values()) + summary.discarded + summary.left + summary.unfinished
     yield _count(accounted, "accounted for" if is_interrupted else "accounted for, each once", "", "bold")
     yield Text()
-    if not is_interrupted:
-        for problem in summary.problems:
-            yield Text(f"  {problem}", "bold red")
+    for problem in summary.problems:
+        yield Text(f"  {problem}", "bold red")
 
 
 _RULE = Text("  ────", "dim")
 
 
 def _headline(summary: Summary, seconds: float, *, is_interrupted: bool) -> Text:
-    if is_interrupted:
+    if is_interrupted and summary.adds_up:
         return Text(f"Interrupted after {seconds:.0f} s.", "bold")
     if summary.adds_up:
         return Text(f"Every order is accounted for, after {seconds:.0f} s.", "bold green")

@@ -163,15 +163,11 @@ def _shares(counts: Sequence[int], cells: int) -> list[int]:
 
 
 def _tier(tier: str, waiting: Sequence[Waiting], now_ms: float, width: int) -> Text:
-    """A track on which orders walk to the right until they are due."""
+    """A track on which orders walk to the right until they are due; then until when the next ones wait."""
     here = sorted((one for one in waiting if one.tier == tier), key=lambda one: one.due_ms)
-    told = "nobody waits"
-    if here:
-        left_s = max(0.0, (here[0].due_ms - now_ms) / 1000)
-        many = "1 waits" if len(here) == 1 else f"{len(here)} wait"
-        told = f"{many}, next #{number_of(here[0].order.id):03} in {left_s:.1f} s"
-    label = f"again in {tier} "
-    cells = max(1, width - len(label) - len("▶ 10 wait, next #000 in 0.0 s"))
+    shown = 3 if width > _ROOMY else 1
+    label, style = f"again in {tier} ", "" if here else _DIM
+    cells = max(1, width - len(label) - len("▶ 10 wait, next ") - shown * len("#000 in 0.0 s, ") + 2)
     track: list[tuple[str, str]] = [("·", _DIM)] * cells
     delay_ms = parse_duration_ms(tier)
     for one in reversed(here):
@@ -179,8 +175,15 @@ def _tier(tier: str, waiting: Sequence[Waiting], now_ms: float, width: int) -> T
         cell = round(walked * (cells - 1))
         is_taken = track[cell][0] != "·"
         track[cell] = ("◉" if is_taken else "●", "cyan" if one.is_replay else "yellow")
-    style = _DIM if not here else ""
-    return Text.assemble(label, *track, ("▶ ", "" if here else _DIM), (told, style))
+    told = "nobody waits"
+    if here:
+        many = "1 waits" if len(here) == 1 else f"{len(here)} wait"
+        told = f"{many}, next {', '.join(_until_due(one, now_ms) for one in here[:shown])}"
+    return Text.assemble(label, *track, ("▶ ", style), (told, style))
+
+
+def _until_due(one: Waiting, now_ms: float) -> str:
+    return f"#{number_of(one.order.id):03} in {max(0.0, one.due_ms - now_ms) / 1000:.1f} s"
 
 
 def _causes(view: View, width: int) -> Iterator[Text]:
@@ -193,6 +196,8 @@ def _causes(view: View, width: int) -> Iterator[Text]:
     for (reason, failure), letters in causes.items():
         state, style = _state(reason, letters, view)
         left = Text.assemble((f"{len(letters):>2} ", "bold red"), (f"{reason:<10}", "red"), failure)
+        if width > _ROOMY:
+            left.append("  " + " ".join(f"#{number_of(letter.order_id):03}" for letter in letters), _DIM)
         left.truncate(max(1, width - len(state) - 1), overflow="ellipsis")
         yield Text.assemble(left, " " * (width - left.cell_len - len(state)), (state, style))
 

@@ -94,8 +94,8 @@ class Story:
                 await self._replay(desk, start)
                 await self._prove(desk)
 
-    def summary(self) -> Summary:
-        """What has become of all orders so far."""
+    def summary(self, *, is_whole: bool = True) -> Summary:
+        """What has become of all orders so far; without `is_whole` some may be under way."""
         places, letters = self.ledger.places(), self.ledger.letters()
         seen = [
             FinalLetter(one.order_id, one.reason, OPEN if places[one.order_id] is Place.DEAD else "replayed")
@@ -109,6 +109,7 @@ class Story:
                 retries={tier: self.ledger.retries[tier] for tier in TIERS},
                 late_ms=tuple(self.ledger.late_ms),
                 replay=self._report,
+                is_whole=is_whole,
             )
         )
 
@@ -229,7 +230,13 @@ class Story:
                 return
             sent = order(number)
             self.ledger.sent(sent)
-            log.write(self._topic, sent.id.encode(), value_of(number), [])
+            try:
+                log.write(self._topic, sent.id.encode(), value_of(number), [])
+            except PortError as error:
+                raise PortError(
+                    f"{sent.id} can't be written to {self._topic}: {error}. Is Kafka still there?",
+                    retriable=error.retriable,
+                ) from error
 
     def _follow(self, tail: KafkaTail) -> None:
         while not self._stop.is_set():

@@ -27,6 +27,7 @@ class Facts(msgspec.Struct, frozen=True):
     """
     What was seen. `successes`: the runs of the handler that went well, by order. `retries`: copies in each tier.
     `late_ms`: how long after its due each retry was started. `replay`: what the replay reported; None before it.
+    `is_whole`: whether it came to its end, so that nothing may be under way.
     """
 
     sent: frozenset[str]
@@ -35,6 +36,7 @@ class Facts(msgspec.Struct, frozen=True):
     retries: Mapping[str, int] = {}
     late_ms: tuple[float, ...] = ()
     replay: Report | None = None
+    is_whole: bool = True
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,18 +136,18 @@ def _replay_counts(report: Report | None) -> dict[str, int]:
 
 def _problems(facts: Facts, handled: set[str], discarded: set[str], left: set[str]) -> Iterator[str]:
     known = handled | {letter.order_id for letter in facts.letters}
-    if lost := facts.sent - handled - discarded - left:
+    if facts.is_whole and (lost := facts.sent - handled - discarded - left):
         yield f"{_several(lost)} sent, and neither handled nor a dead letter: {_names(lost)}"
     if twice := _twice(facts):
         yield f"{_several(twice)} handled or put aside more than once: {_names(twice)}"
     if strangers := known - facts.sent:
         yield f"{_several(strangers)} handled or put aside, and never sent: {_names(strangers)}"
     poison = {letter.order_id for letter in facts.letters if letter.reason == Reason.POISON}
-    if stuck := left - poison:
+    if facts.is_whole and (stuck := left - poison):
         yield f"{_several(stuck)} left as dead letters although the fix is there: {_names(stuck)}"
     if early := sum(late_ms < 0 for late_ms in facts.late_ms):
-        yield f"{early} retries began before they were due"
-    if facts.replay is not None:
+        yield f"{early} of the retries began before they were due"
+    if facts.is_whole and facts.replay is not None:
         yield from _replay_problems(facts, facts.replay)
 
 
