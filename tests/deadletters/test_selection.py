@@ -129,8 +129,13 @@ def test_a_null_value_that_its_producer_wrote_is_replayed(office):
 
 def test_a_foreign_letter_goes_only_where_a_person_says(office):
     office.letter(headers=[("x", b"1")])
-    assert dict(office.plan().left_out) == {"foreign, says no topic to go to": 1}
+    assert dict(office.plan().left_out) == {"foreign, doesn't say where to go": 1}
     assert [entry.target for entry in office.plan(to="orders").entries] == ["orders"]
+
+
+def test_a_letter_that_names_no_group_would_be_run_by_all_that_read_its_target(office):
+    office.letter(0, group="")
+    assert dict(office.plan().left_out) == {"doesn't say where to go": 1}
 
 
 def test_what_was_replayed_or_discarded_is_left_out(office):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections import Counter
 import pytest
 from typer.testing import CliRunner
 
+from redrive import App, Record, RetryPolicy
 from redrive.adapters.kafka_cluster import KafkaCluster
 from redrive.adapters.kafka_log import KafkaLog
 from redrive.adapters.kafka_settings import client_conf
@@ -23,7 +25,9 @@ from redrive.deadletters.topics import Names, open_dlqs
 from redrive.runtime.clock import SystemClock
 from tests.broker import ROOT
 from tests.deadletters.desks import envelope
-from tests.plain_kafka import Given, create_topics, read_all, send, unique
+from tests.faults import running
+from tests.plain_kafka import Given, create_topics, create_topics_of, read_all, send, unique
+from tests.waiting import until
 
 
 class Shop:
@@ -411,3 +415,151 @@ def test_ctrl_c_ends_cleanly_with_all_accounted_for(shop, how):
     assert result["sent"] + result["skipped"] == 400
     assert sum(shop.copies().values()) == result["sent"]
     assert shop.states() == {"replayed": result["sent"], "open": result["skipped"]}
+
+
+# -- with the service that failed ---------------------------------------------------------------------------------
+
+
+class Service:
+    """A group with one listener that fails until it is fixed, and keeps what it handled."""
+
+    def __init__(self, bootstrap, group, source, retry):
+        self.app = App(group, settings={"bootstrap_servers": bootstrap})
+        self.is_fixed = False
+        self.handled = []
+
+        @self.app.listener(source, retry=retry)
+        def charge(value: bytes, record: Record) -> None:
+            if not self.is_fixed:
+                raise TypeError("a bug")
+            self.handled.append((record.event_id, record.attempt, record.is_replay, value, record.headers))
+
+
+@pytest.mark.parametrize("retry", [RetryPolicy("1s"), RetryPolicy()])
+def test_a_replay_is_handled_by_the_group_that_failed_and_by_no_other(
+    kafka, group, monkeypatch, tmp_path, retry
+):
+    monkeypatch.chdir(tmp_path)
+    source = unique("orders")
+    failing, other = (
+        Service(kafka.bootstrap, f"{group}-{name}", source, retry) for name in ("failing", "other")
+    )
+    create_topics(kafka.bootstrap, [f"{source}.dlq.state"], **{"cleanup.policy": "compact"})
+    create_topics_of(kafka.bootstrap, failing.app)
+    other.is_fixed = True
+    send(kafka.bootstrap, source, [Given(b"1", b"k", [("trace", b"\xff")]), Given(b"2", b"k")])
+    with running(failing.app), running(other.app):
+        until(lambda: len(read_all(kafka.bootstrap, f"{source}.dlq")) == 2, "two dead letters")
+        until(lambda: len(other.handled) == 2, "the other group handled both")
+        failing.is_fixed = True
+
+        result = CliRunner().invoke(
+            app, ["dlq", "replay", f"{source}.dlq", "--all", "--yes", "--bootstrap-servers", kafka.bootstrap]
+        )
+
+        assert result.exit_code == 0, result.output
+        until(lambda: len(failing.handled) == 2, "the fixed group handled both")
+        # What comes after the replay has passed the other group too.
+        send(kafka.bootstrap, source, [Given(b"3", b"k")])
+        until(lambda: len(other.handled) == 3, "the sentinel")
+    assert failing.handled[:2] == [
+        (f"{source}/0/0", 1, True, b"1", (("trace", b"\xff"),)),
+        (f"{source}/0/1", 1, True, b"2", ()),
+    ]
+    assert [attempt for _, attempt, *_ in other.handled] == [1, 1, 1]
+
+
+def test_a_letter_that_fails_again_is_a_new_one_with_its_history(kafka, group, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    source = unique("orders")
+    service = Service(kafka.bootstrap, group, source, RetryPolicy("1s"))
+    create_topics(kafka.bootstrap, [f"{source}.dlq.state"], **{"cleanup.policy": "compact"})
+    create_topics_of(kafka.bootstrap, service.app)
+    send(kafka.bootstrap, source, [Given(b"1")])
+    with running(service.app):
+        for number in (1, 2, 3):
+            until(
+                lambda number=number: len(read_all(kafka.bootstrap, f"{source}.dlq")) == number,
+                "a dead letter",
+            )
+            typed = [
+                "dlq",
+                "replay",
+                f"{source}.dlq",
+                "--all",
+                "--yes",
+                "--json",
+                "--bootstrap-servers",
+                kafka.bootstrap,
+            ]
+            result = CliRunner().invoke(app, typed)
+            assert json.loads(result.stdout).get("sent") == 1, result.output
+        until(lambda: len(read_all(kafka.bootstrap, f"{source}.dlq")) == 4, "the last dead letter")
+
+    letters = read_all(kafka.bootstrap, f"{source}.dlq")
+    assert [letter.own.get("replays", "0") for letter in letters] == ["0", "1", "2", "3"]
+    assert {letter.own["id"] for letter in letters} == {f"{source}/0/0"}
+    assert {letter.own["attempt"] for letter in letters} == {"1"}
+
+
+def test_an_app_sees_its_own_letters(shop, monkeypatch, tmp_path):
+    (tmp_path / "dlq_service.py").write_text(
+        "from redrive import App\n\napp = App('payments')\n\n\n@app.listener('orders')\ndef charge(value: bytes) -> None: ...\n"
+    )
+    shop.letters(3)
+    shop.letters(2, group="mails")
+
+    def letters(*arguments):
+        _, counted, _ = shop("ls", *arguments)
+        return sum(cause["letters"] for cause in counted["causes"] if cause["topic"] == shop.dlq)
+
+    assert letters() == 5
+    assert letters("--app", "dlq_service:app", "--app-dir", str(tmp_path)) == 3
+    assert letters("--app", "dlq_service:app", "--app-dir", str(tmp_path), "--group", "mails") == 2
+    assert letters(shop.dlq, "--app", "dlq_service:app", "--app-dir", str(tmp_path)) == 5
+
+
+# -- on a terminal ------------------------------------------------------------------------------------------------
+
+
+_ON_ITS_TERMINAL = """
+import fcntl, termios
+from redrive.cli.main import main
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+main()
+"""
+
+
+def _typed(shop, answer):
+    """What a person gets who answers on a terminal: exit code and all that was shown."""
+    keyboard, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ON_ITS_TERMINAL, "dlq", "replay", shop.dlq, "--all"],
+        env={**os.environ, "REDRIVE_BOOTSTRAP_SERVERS": shop.bootstrap},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(keyboard, 1000)
+    os.write(keyboard, answer)
+    while True:
+        try:
+            shown += os.read(keyboard, 1000)
+        except OSError:  # how Linux says that nobody holds the terminal any more
+            break
+    os.close(keyboard)
+    return process.wait(60), shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "sent"), [(b"y\n", 0, 2), (b"n\n", 1, 0), (b"\n", 1, 0), (b"\x03", 130, 0)]
+)
+def test_on_a_terminal_it_asks(shop, answer, code, sent):
+    shop.letters(2)
+    returned, shown = _typed(shop, answer)
+    assert (returned, "replay 2 letters?" in shown, sum(shop.copies().values())) == (code, True, sent)

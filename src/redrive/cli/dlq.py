@@ -355,6 +355,7 @@ def _plan(
     from redrive.cli import dlq_view
     from redrive.deadletters.selection import make_plan
 
+    _require_target(to, counter.names)
     named = {position.topic for position in selection.at}
     if topics and (elsewhere := named - set(topics)):
         raise typer.BadParameter(
@@ -375,6 +376,15 @@ def _plan(
     return work
 
 
+def _require_target(to: str, names: "Names") -> None:
+    from redrive.core.topology import Role
+
+    if to and names.role(to) in {Role.DLQ, Role.STATE}:
+        raise typer.BadParameter(
+            f"{to} is a {names.role(to)} topic: nobody handles what is there", param_hint="--to"
+        )
+
+
 def _confirm(work: _Work, output: Output, *, yes: bool, dry_run: bool) -> None:
     """Go on only when a person said so, now or by an option."""
     if dry_run:
@@ -389,7 +399,11 @@ def _confirm(work: _Work, output: Output, *, yes: bool, dry_run: bool) -> None:
         output.result(work.as_json)
         raise typer.Exit(ExitCode.USAGE)
     count = len(work.plan.entries)
-    if not typer.confirm(f"{work.plan.kind} {count} letter{'s' * (count != 1)}?", err=True):
+    try:
+        is_meant = typer.confirm(f"{work.plan.kind} {count} letter{'s' * (count != 1)}?", err=True)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if not is_meant:
         output.note("nothing was done")
         output.result(work.as_json)
         raise typer.Exit(ExitCode.FAILED)

@@ -25,8 +25,8 @@ _WIDEST = 60
 _HINTS = {
     "poison": "--include-poison, or named by --at",
     "unknown whether it was sent": "--again, after a look at what the group did with it",
-    "foreign, says no topic to go to": "--to TOPIC",
-    "says no topic to go to": "--to TOPIC",
+    "foreign, doesn't say where to go": "--to TOPIC",
+    "doesn't say where to go": "--to TOPIC",
     "replayed already": "--at … --again",
     "discarded already": "--at … --again",
 }

@@ -200,8 +200,9 @@ class _Planner:
             return "poison"
         if record.value() is None and read_letter(record).has_lost_its_value:
             return "without its value, which was too large"
-        if not (self._to or seen.replay_topic):
-            return "foreign, says no topic to go to" if seen.is_foreign else "says no topic to go to"
+        # Without a group every group that reads the target would run it.
+        if not self._to and not (seen.replay_topic and seen.group):
+            return "foreign, doesn't say where to go" if seen.is_foreign else "doesn't say where to go"
         return ""
 
 
