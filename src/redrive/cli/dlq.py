@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -431,7 +431,7 @@ def _carry_out(
 
 
 @contextmanager
-def _stopping(stop: threading.Event, output: Output) -> Iterator[None]:
+def _stopping(stop: threading.Event, output: Output) -> Generator[None]:
     """The first Ctrl-C or SIGTERM ends the run after the batch on its way, the second at once."""
 
     def on_signal(_: int, __: FrameType | None) -> None:

@@ -4,7 +4,7 @@ import getpass
 import secrets
 import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -285,7 +285,7 @@ def warn_of_unreadable(output: Output, books: Sequence[StateBook]) -> None:
 
 
 @contextmanager
-def progress(output: Output, plan: Plan) -> Iterator[Tell]:
+def progress(output: Output, plan: Plan) -> Generator[Tell]:
     """A bar on a terminal, nothing elsewhere."""
     if output.as_json or not sys.stderr.isatty():
         yield lambda _, __: None
