@@ -99,7 +99,7 @@ def test_buckets_of_a_histogram_count_all_that_is_below_their_bound(world):
 def test_the_series_of_topics_that_went_away_vanish(world):
     exporter = exporter_of(world)
     assert scraped(exporter)["redrive_source_lag_records"].samples
-    world.lose(P0, P1)
+    world.let_go(P0, P1, last_commit="none")
     families = scraped(exporter)
     assert families["redrive_source_lag_records"].samples == []
     assert families["redrive_tier_lag_records"].samples
@@ -134,7 +134,7 @@ def test_a_scrape_holds_while_the_engine_moves(world):
                 world.work(outcomes=["ok", "transient"] * 20)
                 while world.writes:
                     world.answer()
-                world.lose(P1, T0)
+                world.let_go(P1, T0, last_commit="none")
                 world.assign(P1, T0)
         except BaseException as error:
             broken.append(error)

@@ -121,7 +121,7 @@ def test_wanted_topics_are_those_of_the_plan_and_of_dead_letters() -> None:
         ("orders.dlq.state", Role.STATE),
     ]
     by_role: dict[Role, WantedTopic] = {topic.role: topic for topic in wanted}
-    assert by_role[Role.TIER].configs["retention.ms"] == "65000"
+    assert by_role[Role.TIER].configs["retention.ms"] == "70000"
     assert by_role[Role.TIER].replication == 1
     assert by_role[Role.DLQ].partitions == 2
 

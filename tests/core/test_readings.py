@@ -250,9 +250,9 @@ def test_lag_is_missing_rather_than_wrong_while_an_end_is_not_known():
 def test_lag_vanishes_with_the_partitions():
     world = started()
     bounds = {P0: Bounds(0, 4), P1: Bounds(0, 3)}
-    world.lose(P1)
+    world.let_go(P1, last_commit="none")
     assert values(world, catalogue.SOURCE_LAG, bounds) == {(*LISTENER, SOURCE): 4}
-    world.lose(P0)
+    world.let_go(P0, last_commit="none")
     assert values(world, catalogue.SOURCE_LAG, bounds) == {}
     assert count(world, catalogue.ASSIGNED_PARTITIONS, SOURCE) == 0
 

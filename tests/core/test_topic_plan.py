@@ -29,10 +29,10 @@ FINE = {
         "orders.retry.5s",
         4,
         3,
-        {**KEEP, "retention.ms": str(WEEK_MS + 5_000), "max.message.bytes": "1114124"},
+        {**KEEP, "retention.ms": str(WEEK_MS + 10_000), "max.message.bytes": "1114124"},
     ),
     "orders.retry.10d": ObservedTopic(
-        "orders.retry.10d", 4, 3, {**KEEP, "retention.ms": str(17 * DAY_MS), "max.message.bytes": "1114124"}
+        "orders.retry.10d", 4, 3, {**KEEP, "retention.ms": str(27 * DAY_MS), "max.message.bytes": "1114124"}
     ),
     "orders.dlq": ObservedTopic(
         "orders.dlq", 4, 3, {**KEEP, "retention.ms": "-1", "max.message.bytes": "1114124"}
@@ -74,8 +74,8 @@ class TestWanted:
             "orders.dlq.state": (Role.STATE, 1, 3),
         }
         assert wanted["orders"].configs == {}
-        assert wanted["orders.retry.5s"].configs == {**KEEP, "retention.ms": str(WEEK_MS + 5_000)}
-        assert wanted["orders.retry.10d"].configs == {**KEEP, "retention.ms": str(17 * DAY_MS)}
+        assert wanted["orders.retry.5s"].configs == {**KEEP, "retention.ms": str(WEEK_MS + 10_000)}
+        assert wanted["orders.retry.10d"].configs == {**KEEP, "retention.ms": str(27 * DAY_MS)}
         assert wanted["orders.dlq"].configs == {**KEEP, "retention.ms": "-1"}
         assert wanted["orders.dlq.state"].configs == {"cleanup.policy": "compact", "min.insync.replicas": "2"}
 
@@ -90,7 +90,7 @@ class TestWanted:
         assert wanted[1].configs == {
             "cleanup.policy": "delete",
             "retention.bytes": "-1",
-            "retention.ms": str(DAY_MS + 5_000),
+            "retention.ms": str(DAY_MS + 10_000),
             "min.insync.replicas": "1",
         }
 
@@ -114,7 +114,7 @@ class TestPartitions:
             Role.TIER,
             partitions=4,
             replication=3,
-            configs={**KEEP, "retention.ms": str(WEEK_MS + 5_000), "max.message.bytes": "2065536"},
+            configs={**KEEP, "retention.ms": str(WEEK_MS + 10_000), "max.message.bytes": "2065536"},
         )
         assert (state.topic, state.partitions) == ("orders.dlq.state", 1)
         assert "max.message.bytes" not in state.configs
@@ -219,7 +219,7 @@ class TestConfiguration:
             (
                 _with("orders.retry.5s", retention_ms=str(DAY_MS)),
                 "retention.ms",
-                "waiting records would be deleted after an outage of 23h59m55s",
+                "waiting records would be deleted after an outage of 23h59m50s",
             ),
             (
                 _with("orders.retry.10d", retention_ms=str(WEEK_MS)),

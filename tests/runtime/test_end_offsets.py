@@ -92,7 +92,7 @@ def test_partitions_that_went_away_are_forgotten_with_the_next_answer():
     world.assign(P0, P1)
     ends, _ = looking(world)
     ends.look()
-    world.lose(P1)
+    world.let_go(P1, last_commit="none")
     world.clock.advance(REFRESH_MS)
     ends.look()
     assert set(ends.bounds) == {P0}

@@ -271,11 +271,11 @@ class World:
         """Partitions are somebody else's. The `last_commit` was "stored", or "refused", or "none" was tried."""
         lanes = [self.engine.lanes[key] for key in keys]
         if last_commit != "none":
-            last = self.engine.commits.final(lanes)
-            self._check_claims(last)
-            if last_commit == "stored":
-                self.committed.update(last)
-                self.engine.commits.confirm(lanes, last)
+            for last in self.engine.commits.final(lanes):
+                self._check_claims(last)
+                if last_commit == "stored":
+                    self.committed.update(last)
+                    self.engine.commits.confirm(lanes, last)
         self.engine.forget(keys)
         for key in keys:
             self.positions.pop(key, None)
@@ -354,7 +354,7 @@ class World:
                 case Run():
                     self._submit(command)
                 case Produce():
-                    assert command.token.lane.alive, "a successor of a partition that is gone"
+                    assert self.engine.lanes.get(command.token.lane.key) is command.token.lane, "a successor of a partition that is gone"
                     self.writes.append(command)
                 case Commit():
                     self._check_claims(command.offsets)
@@ -400,7 +400,7 @@ class World:
             assert lane.pending_bytes >= 0
             assert lane.window.held_bytes >= 0
             if lane.tier is not None and not (lane.is_ready or lane.gate.is_shut):
-                assert self.engine.next_wake_ms() <= lane.window.next_wake_ms()
+                assert self.engine.next_wake_ms <= lane.window.next_wake_ms()
         for listener in self.engine.listeners:
             assert listener.queued == sum(lane.queued() for lane in listener.lanes)
             assert listener.budget_out >= 0
@@ -420,7 +420,7 @@ class World:
             self.check()
             if self._is_done():
                 break
-            self.pass_time(min(3_600_000.0, max(1_000.0, self.engine.next_wake_ms() - self.clock.wall_ms())))
+            self.pass_time(min(3_600_000.0, max(1_000.0, self.engine.next_wake_ms - self.clock.wall_ms())))
         self._check_nothing_is_left()
 
     def _is_done(self) -> bool:

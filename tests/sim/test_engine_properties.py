@@ -107,7 +107,7 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
 
     @rule(ms=st.sampled_from([-1, 0]))
     def time_passes_until_the_next_due(self, ms):
-        wait_ms = self.world.engine.next_wake_ms() - self.world.clock.wall_ms() + ms
+        wait_ms = self.world.engine.next_wake_ms - self.world.clock.wall_ms() + ms
         if 0 < wait_ms < 3_600_000:
             self.world.pass_time(wait_ms)
 

@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 from redrive.errors import ForkedHandle
 
 _handles: "weakref.WeakSet[Any]" = weakref.WeakSet()
+#: Kept alive in a child for as long as it lives: ending a client would wait for threads that are gone.
+_abandoned: list[Any] = []
 
 
 class _Forked:
@@ -26,8 +28,8 @@ def guard(handle: Any) -> None:
 
 def _poison() -> None:
     for handle in list(_handles):
-        # The old object is kept alive: ending it would wait for threads that are gone.
-        handle.forked_client, handle.client = handle.client, _Forked()
+        _abandoned.append(handle.client)
+        handle.client = _Forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -71,6 +71,7 @@ PRODUCER = (
         "message.max.bytes",
         100_000_000,
         "the client's own limit of 1 MB would refuse copies with headers that the topic accepts; the broker judges",
+        True,
     ),
     Changed(
         "message.timeout.ms",

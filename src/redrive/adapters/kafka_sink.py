@@ -10,8 +10,7 @@ from redrive.adapters.fork import guard
 from redrive.core.commands import Produce, Refusal
 
 _TOO_LARGE = frozenset([KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
-_QUEUE_FULL_WAITS = 50
-_QUEUE_FULL_WAIT_S = 0.02
+_FATAL = frozenset([KafkaError._FATAL, KafkaError._FENCED])
 
 
 class KafkaSink:
@@ -20,7 +19,8 @@ class KafkaSink:
 
     On a fatal error the client runs delivery callbacks with an exception pending: reports get lost, and what it
     raises isn't always an Exception (librdkafka 2.16, tried). So the account of what is outstanding is kept here, and
-    whatever escapes `poll` means: nothing outstanding is confirmed, build a new producer.
+    whatever escapes `poll` means: nothing outstanding is confirmed, build a new producer. So does an error that calls
+    itself fatal, as when the right to write was missing: granted later, only a new producer can use it.
     """
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
@@ -28,6 +28,9 @@ class KafkaSink:
         self._answers: list[tuple[Any, Refusal | None]] = []
         self._out: dict[int, Any] = {}
         self._number = 0
+        self._is_broken = False
+        #: Why, in the words of the broker: reports of a broken producer only say that it is.
+        self._fatal = ""
         self.client: Any = Producer(self._conf)
         self._single: _Single | None = None
         guard(self)
@@ -38,32 +41,31 @@ class KafkaSink:
         self._out[number] = produce.token
         client = self._alone() if produce.alone else self.client
         report = partial(self._on_delivery, number)
-        for _ in range(_QUEUE_FULL_WAITS):
-            try:
-                client.produce(
-                    produce.topic,
-                    produce.value,
-                    produce.key,
-                    produce.partition,
-                    report,
-                    headers=produce.headers,
-                )
-            except BufferError:
-                self._poll(client, _QUEUE_FULL_WAIT_S)
-                if number not in self._out:
-                    return  # the producer broke meanwhile: this one is answered too
-            except KafkaException as error:
-                self._answer(number, _refusal(error.args[0]))
-                return
-            else:
-                return
-        self._answer(number, Refusal("unavailable", "the client's send queue is full"))
+        try:
+            client.produce(
+                produce.topic,
+                produce.value,
+                produce.key,
+                produce.partition,
+                report,
+                headers=produce.headers,
+            )
+        except BufferError:
+            # Not waited for: the pump has other partitions to serve, and the engine repeats it with back-off.
+            self._answer(number, Refusal("unavailable", "the client's send queue is full"))
+        except KafkaException as error:
+            if error.args[0].code() in _FATAL:
+                self._guarded(client.poll, 0)  # only this tells the reason
+            self._on_delivery(number, error.args[0])
 
     def answers(self) -> list[tuple[Any, Refusal | None]]:
-        if self._out:
-            self._poll(self.client, 0)
-            if self._single is not None:
-                self._poll(self._single.client, 0)
+        self._poll(self.client, 0)
+        if self._single is not None:
+            self._poll(self._single.client, 0)
+        # With nothing left in the client, reports that are still missing got lost.
+        lost = self._out and not len(self.client) and not (self._single and len(self._single.client))
+        if self._is_broken or lost:
+            self._rebuild()
         taken, self._answers = self._answers, []
         return taken
 
@@ -79,25 +81,36 @@ class KafkaSink:
     def _guarded(self, call: Any, timeout_s: float) -> bool:
         try:
             call(timeout_s)
+        except KafkaException as error:
+            self._fatal = _told(error.args[0])
+            return False
         except:  # noqa: E722  the client may raise what derives from `object` only: nothing else catches it
             return False
         return True
 
     def _rebuild(self) -> None:
         lost, self._out = self._out, {}
-        self._answers.extend(
-            (token, Refusal("unavailable", "the producer failed and was rebuilt")) for token in lost.values()
-        )
+        why = self._fatal or "the producer failed and was rebuilt"
+        self._answers.extend((token, Refusal("unavailable", why)) for token in lost.values())
         self.client = Producer(self._conf)
         self._single = None
+        self._is_broken = False
 
     def _alone(self) -> Any:
         if self._single is None:
             self._single = _Single({**self._conf, "batch.num.messages": 1, "linger.ms": 0})
         return self._single.client
 
-    def _on_delivery(self, number: int, error: KafkaError | None, _: Message) -> None:
-        self._answer(number, None if error is None else _refusal(error))
+    def _on_delivery(self, number: int, error: KafkaError | None, _: Message | None = None) -> None:
+        if error is None:
+            self._answer(number, None)
+        elif error.fatal() or error.code() in _FATAL:
+            self._is_broken = True
+            self._answer(number, Refusal("unavailable", self._fatal or _told(error)))
+        else:
+            self._answer(
+                number, Refusal("too-large" if error.code() in _TOO_LARGE else "unavailable", _told(error))
+            )
 
     def _answer(self, number: int, refusal: Refusal | None) -> None:
         # A report of a producer that was given up finds nothing here: its records were answered as refused.
@@ -114,7 +127,5 @@ class _Single:
         guard(self)
 
 
-def _refusal(error: KafkaError) -> Refusal:
-    return Refusal(
-        "too-large" if error.code() in _TOO_LARGE else "unavailable", f"{error.name()}: {error.str()}"
-    )
+def _told(error: KafkaError) -> str:
+    return f"{error.name()}: {error.str()}"

@@ -1,5 +1,6 @@
 """A member of a consumer group on Apache Kafka, as the pump needs it (`runtime/ports.py`, Source)."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,7 +21,6 @@ from redrive.core.commands import Commit
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
 
-_ASK_TIMEOUT_S = 5.0
 #: With no broker the client tells so twenty times a second; nobody reads more than these between two polls.
 _MOST_PROBLEMS = 50
 _topic_of, _partition_of, _error_of = Message.topic, Message.partition, Message.error
@@ -52,8 +52,7 @@ class KafkaSource:
         self._events: GroupEvents | None = None
         self._broken: BaseException | None = None
         self._starting: dict[TopicPartition, int | None] | None = None
-        self._waiting: set[TopicPartition] = set()
-        self._snapshot = 0
+        self._commits_out: deque[int] = deque()
         self._has_joined = False
         self._is_down = False
         self._is_closed = False
@@ -68,12 +67,15 @@ class KafkaSource:
 
     def poll(self, timeout_s: float, most: int) -> Fetched:
         # `consume(n, t)` waits for n records or t: a poll for the first one and what is there besides does not.
+        batch: list[Message] = []
         try:
             first = self.client.poll(timeout_s)
-            batch = [] if first is None else [first, *(self.client.consume(most - 1, 0) if most > 1 else ())]
+            if first is not None:
+                batch.append(first)  # kept, whatever the next call raises
+                if most > 1:
+                    batch += self.client.consume(most - 1, 0)
         except KafkaException as error:
             self._tell(error.args[0])
-            batch = []
         if not self._has_joined:
             self._look_whether_joined()
         if self._broken is not None:
@@ -84,9 +86,11 @@ class KafkaSource:
         told, self._problems = self._problems, []
         return told
 
-    def committed(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(
+        self, keys: Sequence[TopicPartition], timeout_s: float
+    ) -> Mapping[TopicPartition, Committed]:
         try:
-            answers = self.client.committed([ClientPartition(*key) for key in keys], timeout=_ASK_TIMEOUT_S)
+            answers = self.client.committed([ClientPartition(*key) for key in keys], timeout=timeout_s)
         except KafkaException:
             return {}
         return {
@@ -101,30 +105,28 @@ class KafkaSource:
         if self._starting is not None:
             self._starting.update(offsets)
             return
-        self.client.resume([ClientPartition(*key) for key in offsets])
-        for key, offset in offsets.items():
-            self._waiting.discard(key)
-            self.client.seek(ClientPartition(*key, OFFSET_BEGINNING if offset is None else offset))
+        self.resume(offsets)
 
     def keep_waiting(self, keys: Sequence[TopicPartition]) -> None:
-        self._waiting.update(keys)
+        """Nothing to do: what `on_assigned` doesn't start is assigned paused, and stays so."""
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
         self.client.pause([ClientPartition(*key) for key in keys])
 
-    def resume(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def resume(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         # In this order: a resume alone wakes the fetcher up to a second later, a seek before it does not help.
         self.client.resume([ClientPartition(*key) for key in offsets])
         for key, offset in offsets.items():
-            self.client.seek(ClientPartition(*key, offset))
+            self.client.seek(ClientPartition(*key, OFFSET_BEGINNING if offset is None else offset))
 
     def commit(self, commit: Commit) -> None:
-        self._snapshot = commit.snapshot
         try:
             self.client.commit(offsets=_told(commit.offsets), asynchronous=True)
         except KafkaException as error:
             text = str(error.args[0])
             self._answers.append((commit.snapshot, dict.fromkeys(commit.offsets, text)))
+        else:
+            self._commits_out.append(commit.snapshot)
 
     def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
         answers, self._answers = self._answers, []
@@ -153,7 +155,6 @@ class KafkaSource:
         keys = _keys(partitions)
         self._has_joined = True
         self._starting = {}
-        self._waiting.difference_update(keys)
         try:
             self._events.on_assigned(keys)
             self._assign(keys, self._starting)
@@ -207,7 +208,9 @@ class KafkaSource:
             if error is not None or at.error is not None
         }
         self._is_down = self._is_down and error is not None
-        self._answers.append((self._snapshot, refused))
+        # Answers come in the order of the commits; one that nobody waits for any more must not count for the next.
+        if self._commits_out:
+            self._answers.append((self._commits_out.popleft(), refused))
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -243,12 +246,15 @@ class KafkaSource:
         return runs
 
     def _tell(self, error: KafkaError, message: Message | None = None) -> None:
-        if len(self._problems) >= _MOST_PROBLEMS or error.code() == KafkaError._PARTITION_EOF:
+        if error.code() == KafkaError._PARTITION_EOF:
             return
         key = None
         if message is not None and message.topic() is not None:
             key = TopicPartition(cast("str", message.topic()), cast("int", message.partition()))
-        self._problems.append(_problem(error, key))
+        problem = _problem(error, key)
+        # What a partition's fetching depends on is told once by the client, so it is never left out.
+        if len(self._problems) < _MOST_PROBLEMS or problem.kind in ("out-of-range", "fatal"):
+            self._problems.append(problem)
 
 
 def _problem(error: KafkaError, key: TopicPartition | None) -> SourceProblem:

@@ -68,12 +68,9 @@ class Brake:
         return max(1, until_enough, until_half)
 
     def admits(self, mono_ms: float) -> bool:
-        """Whether one record may start now while the brake is on; takes that place when it does."""
-        if mono_ms < self._next_intake_ms:
-            return False
-        self._next_intake_ms = mono_ms + INTAKE_INTERVAL_MS
-        return True
+        """Whether one record may start now while the brake is on."""
+        return mono_ms >= self._next_intake_ms
 
-    def next_intake_ms(self) -> float:
-        """Monotonic time at which the next record may start while the brake is on."""
-        return self._next_intake_ms
+    def admitted(self, mono_ms: float) -> None:
+        """A record was started: the next one may follow in a second."""
+        self._next_intake_ms = mono_ms + INTAKE_INTERVAL_MS

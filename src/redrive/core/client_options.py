@@ -98,6 +98,10 @@ _REFUSED: Mapping[str, _Refusal] = MappingProxyType(
             "redrive would wait for acknowledgements that never come", _NO
         ),
         "transactional.id": _Refusal("redrive gives each worker its own; a shared one fences all but one"),
+        "message.max.bytes": _Refusal(
+            "the broker judges by the topic's max.message.bytes; a smaller limit here would cut dead letters to their headers"
+        ),
+        "topic.blacklist": _Refusal("the client would leave topics unread and say nothing"),
         "fetch.wait.max.ms": _Refusal("give fetch_wait instead"),
         "queued.min.messages": _Refusal("give prefetch_records instead"),
         "default.topic.config": _Refusal("give its settings at the top, where they can be checked"),

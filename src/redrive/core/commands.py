@@ -159,9 +159,9 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Fetch again, from these offsets on."""
+    """Fetch again, from these offsets on; None: from the beginning."""
 
-    offsets: dict[TopicPartition, int]
+    offsets: dict[TopicPartition, int | None]
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@ A partition counts as committed when *its snapshot* was confirmed, not when a fl
 the commit was on its way is part of the next one.
 """
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from redrive.core.commands import Commit
 from redrive.core.lane import Lane
@@ -24,7 +25,12 @@ Snapshot = tuple[int, str]
 
 
 class Commits:
-    """The commits of one consumer. `identity` gives the hash that a topic's map carries."""
+    """
+    The commits of one consumer. `identity` gives the hash that a topic's map carries.
+
+    A partition that is refused again and again (its topic deleted, a right taken away) must not keep the others from
+    being committed: it is sent alone from then on, each second time without its map, and the others go before it.
+    """
 
     def __init__(self, interval_ms: int, identity: Callable[[str], str]) -> None:
         #: Commits that were confirmed, and those of which a partition was refused.
@@ -37,9 +43,11 @@ class Commits:
         self._sent_mono_ms = 0.0
         self._next_mono_ms = 0.0
         self._chunk_chars = CHUNK_CHARS
-        self._with_maps = True
+        #: Refusals in a row of partitions that are sent alone.
+        self._suspects: dict[TopicPartition, int] = {}
+        self._round: deque[Lane] = deque()
 
-    def due(self, lanes: Iterable[Lane], now: Now) -> Commit | None:
+    def due(self, lanes: Collection[Lane], now: Now) -> Commit | None:
         """The next commit, when it is time for one, none is on its way and something changed."""
         if now.mono_ms < self._next_mono_ms:
             return None
@@ -47,17 +55,12 @@ class Commits:
             if now.mono_ms < self._sent_mono_ms + ANSWER_TIMEOUT_MS:
                 return None
             self._sent = {}
-        self._next_mono_ms = now.mono_ms + self._interval_ms
-        chars = 0
-        for lane in lanes:
-            snapshot = self._changed(lane)
-            if snapshot is None:
-                continue
-            chars += len(snapshot[1]) + _ENTRY_CHARS
-            if self._sent and chars > self._chunk_chars:
-                self._next_mono_ms = now.mono_ms  # the rest follows as soon as this one is confirmed
-                break
-            self._sent[lane.key] = (lane, snapshot)
+        if not self._round:
+            # A round goes over all lanes once, the suspects last; large ones take several commits.
+            self._round.extend(sorted(lanes, key=lambda lane: self._suspects.get(lane.key, 0)))
+        self._fill()
+        # The rest of a round follows as soon as this commit is answered.
+        self._next_mono_ms = now.mono_ms + (0 if self._round else self._interval_ms)
         if not self._sent:
             return None
         self._number += 1
@@ -66,43 +69,71 @@ class Commits:
 
     def answered(self, snapshot: int, refused: Iterable[TopicPartition], now: Now) -> None:
         """
-        The broker answered commit number `snapshot`; it refused the partitions named.
+        The broker answered commit number `snapshot`; it refused the partitions named. They are sent again.
 
-        Refused ones are sent again, in smaller requests, at last without maps: the frontier matters most.
+        Refused as a whole it may have been too large: then the next ones are smaller.
         """
         if snapshot != self._number or not self._sent:
             return
         failed = set(refused)
         for key, (lane, value) in self._sent.items():
-            if lane.alive and key not in failed:
+            if key not in failed:
+                self._suspects.pop(key, None)
                 lane.acked = value
-        if failed:
-            self.refused += 1
-            self._with_maps = len(self._sent) > 1
-            self._chunk_chars = max(1, min(self._chunk_chars, _ENTRY_CHARS * len(self._sent)) // 2)
-            self._next_mono_ms = now.mono_ms + self._interval_ms
-        else:
+        if not failed:
             self.confirmed += 1
-            self._with_maps = True
             self._chunk_chars = CHUNK_CHARS
+        else:
+            self.refused += 1
+            self._next_mono_ms = now.mono_ms + self._interval_ms
+            if len(self._sent) == 1 or len(failed) < len(self._sent):
+                self._suspects.update((key, self._suspects.get(key, 0) + 1) for key in failed)
+            else:
+                self._chunk_chars = max(1, min(self._chunk_chars, _ENTRY_CHARS * len(self._sent)) // 2)
         self._sent = {}
 
-    def final(self, lanes: Iterable[Lane]) -> dict[TopicPartition, Snapshot]:
-        """What a last, synchronous commit of these lanes must say; lanes with nothing new are left out."""
-        snapshots = ((lane, self._changed(lane)) for lane in lanes)
-        return {lane.key: snapshot for lane, snapshot in snapshots if snapshot is not None}
+    def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
+        """What last, synchronous commits of these lanes must say; lanes with nothing new are left out."""
+        chunks: list[dict[TopicPartition, Snapshot]] = []
+        chars = CHUNK_CHARS + 1
+        for lane in lanes:
+            if (snapshot := self._changed(lane)) is None:
+                continue
+            chars += len(snapshot[1]) + _ENTRY_CHARS
+            if chars > CHUNK_CHARS:
+                chunks.append({})
+                chars = len(snapshot[1]) + _ENTRY_CHARS
+            chunks[-1][lane.key] = snapshot
+        return chunks
 
-    def confirm(self, lanes: Iterable[Lane], snapshots: dict[TopicPartition, Snapshot]) -> None:
-        """The synchronous commit of `final` was confirmed."""
+    def confirm(self, lanes: Iterable[Lane], snapshots: Mapping[TopicPartition, Snapshot]) -> None:
+        """One of the commits of `final` was confirmed."""
         self.confirmed += 1
         for lane in lanes:
             lane.acked = snapshots.get(lane.key, lane.acked)
+
+    def _fill(self) -> None:
+        """Take lanes from the round that fit into one commit; a suspect goes alone."""
+        chars = 0
+        while self._round:
+            lane = self._round[0]
+            snapshot = self._changed(lane) if lane.alive else None
+            if snapshot is not None:
+                chars += len(snapshot[1]) + _ENTRY_CHARS
+                is_suspect = lane.key in self._suspects
+                if self._sent and (is_suspect or chars > self._chunk_chars):
+                    return
+                self._sent[lane.key] = (lane, snapshot)
+                if is_suspect:
+                    self._round.popleft()
+                    return
+            self._round.popleft()
 
     def _changed(self, lane: Lane) -> Snapshot | None:
         if not lane.offsets.started:
             return None
         identity = self._identity(lane.key.topic)
         snapshot = lane.offsets.snapshot(identity)
-        if not self._with_maps:
+        if self._suspects.get(lane.key, 0) % 2:
             snapshot = (snapshot[0], encode_metadata(snapshot[0], (), identity))
         return None if snapshot == lane.acked else snapshot

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
+from redrive.core.commands import Command, Gate, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
-from redrive.core.lane import Batch, Lane, ListenerState, Outage
+from redrive.core.lane import RUNS_PER_SLOT, Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
@@ -42,8 +42,8 @@ class Engine:
     """
     The decisions of one group in one process.
 
-    `partitions` maps a topic to its partition count (kept up to date by its owner), `identity` a topic to the hash
-    that its offset maps carry. Commands pile up until `take_commands`.
+    `partitions` maps a topic to its partition count (the owner updates it when a topic has grown), `identity` a topic
+    to the hash that its offset maps carry. Commands pile up until `take_commands`.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class Engine:
         self._plan = plan
         self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
         self._outbox: list[Command] = []
-        self.successors = Successors(plan.group, self._outbox, partitions)
+        self.partitions = dict(partitions)
+        self.successors = Successors(plan.group, self._outbox, self.partitions)
         self.commits = Commits(plan.commit_interval_ms, identity)
         self.listeners = [
             ListenerState(index, listener, plan.run_records) for index, listener in enumerate(plan.listeners)
@@ -99,6 +100,7 @@ class Engine:
             if not records:
                 return
         lane.next_offset = end
+        lane.listener.weighed(records)
         offsets = lane.offsets
         if not offsets.started:
             offsets.begin(first)
@@ -112,7 +114,7 @@ class Engine:
         lane.queue.append(Batch(records, end))
         listener = lane.listener
         listener.queued += len(records)
-        if listener.queued > 2 * listener.backlog + self._plan.run_records and not lane.is_paused:
+        if listener.overflows() and not lane.is_paused:
             self._pause([lane])
         self._make_ready(lane)
         self._dispatch(listener, now)
@@ -125,6 +127,8 @@ class Engine:
         listener.slots[run.slot] -= 1
         listener.budget_out -= run.budget
         lane.runs -= 1
+        if not lane.runs:
+            lane.last_run = None  # it would keep the records of the run alive
         listener.counters.envelope_errors += run.unreadable
         if result.done:
             listener.counters.duration.add(result.seconds / result.done, result.done)
@@ -132,11 +136,10 @@ class Engine:
         if lane.alive:
             self._settle(run, result.done, now)
             self._give_back(run, result.done)
-        if listener.outage is not None and listener.outage.probe is run and result.halt != "outage":
-            listener.outage = None
-            self._outbox.append(Report("outage-over", {"listener": listener.plan.name}))
         if result.halt == "outage":
             self._outage(run, now)
+        elif listener.outage is not None and listener.outage.probe is run:
+            self._probed(listener, result)
         self._dispatch(listener, now)
 
     def tick(self, now: Now) -> None:
@@ -181,6 +184,28 @@ class Engine:
         lanes = (self.lanes[key] for key in keys if key in self.lanes)
         return all(lane.runs == 0 and lane.pending == lane.waiting for lane in lanes)
 
+    def log_was_cut(self, key: TopicPartition, earliest: int) -> int:
+        """
+        The next offset of a partition doesn't exist any more; the log begins at `earliest` now. How many were lost.
+
+        What was fetched before is kept: it runs, and its successors are waited for. Only where the log begins *below*
+        (cut at its end, or made anew) nothing that is known of it holds.
+        """
+        lane = self.lanes[key]
+        wanted = max(0, lane.next_offset)
+        if earliest < lane.next_offset:
+            self.assigned({key: Start(earliest)})
+            return 0
+        lane.next_offset = earliest
+        if not lane.offsets.started:
+            lane.offsets.begin(earliest)
+        elif lane.tier is not None:
+            lane.offsets.settle(earliest)
+        else:
+            lane.queue.append(Batch([], earliest))
+            self._make_ready(lane)
+        return earliest - wanted
+
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """These partitions are no longer ours: whatever still comes back for them is dropped."""
         self.stop(keys)
@@ -204,17 +229,21 @@ class Engine:
         """Whether to poll: a listener has room, or the partitions of all that have none are paused."""
         return any(listener.is_hungry() for listener in self.listeners) or self._sources_are_paused()
 
-    def pause_full(self) -> None:
-        """Pause the source partitions of listeners without room, so that polling brings none of their records."""
-        for listener in self.listeners:
-            if not listener.is_hungry():
-                self._pause([lane for lane in listener.lanes if lane.tier is None and not lane.is_paused])
+    def pause_full(self, for_ms: float) -> bool:
+        """
+        Pause the source partitions of listeners without room, so that polling brings none of their records.
 
-    def will_stay_full_ms(self) -> float:
-        """How long the listeners without room will have none, going by how long their records take."""
+        Only when all of them will be without room for `for_ms` at least, going by how long their records take: what
+        the client has fetched ahead is dropped by a pause. Whether they were paused.
+        """
         full = [listener for listener in self.listeners if not listener.is_hungry()]
-        return min((one.queued * one.mean_ms / len(one.slots) / 2 for one in full), default=0.0)
+        if any(one.queued * one.mean_ms / len(one.slots) / 2 < for_ms for one in full):
+            return False
+        for listener in full:
+            self._pause([lane for lane in listener.lanes if lane.tier is None and not lane.is_paused])
+        return True
 
+    @property
     def next_wake_ms(self) -> float:
         """The wall time at which a held record must be looked at."""
         return self._next_wake_ms
@@ -255,7 +284,7 @@ class Engine:
             self._next_wake_ms = min(self._next_wake_ms, lane.window.next_wake_ms())
 
     def _may_start(self, listener: ListenerState, now: Now) -> bool:
-        if min(listener.slots) >= 2:
+        if min(listener.slots) >= RUNS_PER_SLOT:
             return False
         outage = listener.outage
         if outage is not None:
@@ -263,7 +292,7 @@ class Engine:
         if not listener.plan.brake:
             return True
         if listener.brake.is_on:
-            return not any(listener.slots) and listener.brake.admits(now.mono_ms)
+            return listener.brake.admits(now.mono_ms) and not any(listener.slots)
         return listener.budget_out < listener.brake.headroom() + BUDGET_SLACK
 
     def _start(self, lane: Lane, slot: int, most: int, now: Now) -> None:
@@ -271,10 +300,10 @@ class Engine:
         if run is None:
             return
         listener = lane.listener
-        free = (
-            listener.brake.headroom() - listener.budget_out if listener.plan.brake else 2 * len(run.records)
-        )
-        run.budget = max(1, min(len(run.records), free // 2))
+        run.budget = len(run.records) + 1
+        if listener.plan.brake:
+            listener.brake.admitted(now.mono_ms)
+            run.budget = max(1, min(run.budget, (listener.brake.headroom() - listener.budget_out) // 2))
         listener.budget_out += run.budget
         listener.slots[slot] += 1
         lane.slot, lane.last_run = slot, run
@@ -336,11 +365,11 @@ class Engine:
             if count:
                 lane.offsets.settle(run.end if done == len(run.records) else run.records[done].offset())
         run.settled = done
-        dead = 0
-        for failed in failures:
-            dead += self.successors.route(lane, failed)
+        fates = [self.successors.route(lane, failed) for failed in failures]
         listener.counters.handled += count - len(failures)
-        if count and listener.plan.brake and listener.brake.finished(count, dead, now.mono_ms):
+        # A record that moved on to a tier hasn't ended yet: counted as finished it would hide that all of them die.
+        ended = count - fates.count("retried")
+        if ended and listener.plan.brake and listener.brake.finished(ended, fates.count("dead"), now.mono_ms):
             self._report_brake(listener)
 
     def _measure_lateness(self, run: Run) -> None:
@@ -364,8 +393,16 @@ class Engine:
         if lane.gate.is_shut and lane.runs == 0 and not lane.is_stopping:
             lane.queue.extendleft(reversed(lane.returned))
             lane.returned = []
-            lane.gate = type(lane.gate)()
+            lane.gate = Gate()
             self._make_ready(lane)
+
+    def _probed(self, listener: ListenerState, result: RunResult) -> None:
+        """The one record that may run in an outage came through; or it was stopped before it ran."""
+        if result.done:
+            listener.outage = None
+            self._outbox.append(Report("outage-over", {"listener": listener.plan.name}))
+        elif listener.outage is not None:
+            listener.outage.probe = None
 
     def _outage(self, run: Run, now: Now) -> None:
         listener = run.lane.listener
@@ -454,7 +491,11 @@ class Engine:
 
     def _resume(self, lanes: list[Lane]) -> None:
         # From where the lane left off: what the client had prefetched was dropped by the pause.
-        offsets = {lane.key: lane.next_offset for lane in lanes if not lane.is_stopping}
+        offsets = {
+            lane.key: None if lane.next_offset < 0 else lane.next_offset
+            for lane in lanes
+            if not lane.is_stopping
+        }
         for lane in lanes:
             lane.is_paused = False
         if offsets:

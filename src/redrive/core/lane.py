@@ -24,8 +24,9 @@ RUN_TARGET_MS = 20.0
 FIRST_RUN_RECORDS = 16
 #: Two runs to a slot: the worker finds the next one waiting when it ends the first.
 RUNS_PER_SLOT = 2
-#: How much is fetched ahead of the handlers.
+#: How much is fetched ahead of the handlers: by their pace, and by memory.
 BACKLOG_MS = 10_000.0
+BACKLOG_BYTES = 16 << 20
 OUTAGE_FIRST_MS = 1_000.0
 OUTAGE_MOST_MS = 60_000.0
 
@@ -64,6 +65,7 @@ class ListenerState:
         "counters",
         "index",
         "lanes",
+        "mean_bytes",
         "mean_ms",
         "outage",
         "plan",
@@ -84,6 +86,7 @@ class ListenerState:
         #: Runs out, per slot.
         self.slots = [0] * plan.concurrency
         self.mean_ms = RUN_TARGET_MS / FIRST_RUN_RECORDS
+        self.mean_bytes = 0.0
         #: Fetched records of source lanes that wait for a slot.
         self.queued = 0
         #: Source lanes with queued records, and tier lanes with due ones, in the order of their turn.
@@ -99,20 +102,31 @@ class ListenerState:
 
     @property
     def backlog(self) -> int:
-        """How many records may wait in memory: some seconds of work for all slots."""
-        wanted = int(BACKLOG_MS / self.mean_ms) * len(self.slots)
-        return max(2 * len(self.slots), min(self.run_records_most, wanted))
+        """How many records may wait in memory: some seconds of work for all slots, within bounds."""
+        by_pace = int(BACKLOG_MS / self.mean_ms) * len(self.slots)
+        by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1))
+        return max(2 * len(self.slots), min(self.run_records_most, by_pace, by_memory))
 
     def measured(self, seconds: float, count: int) -> None:
         """Learn how long a record takes: at once when they got slower, slowly when they got quicker."""
         latest_ms = max(1e-3, seconds * 1000 / count)
         self.mean_ms = latest_ms if latest_ms > self.mean_ms else 0.7 * self.mean_ms + 0.3 * latest_ms
 
+    def weighed(self, records: list[RawRecord]) -> None:
+        """Learn how large records are: at once when they got larger, slowly when they got smaller."""
+        latest = sum(map(len, records)) / len(records)
+        self.mean_bytes = latest if latest > self.mean_bytes else 0.7 * self.mean_bytes + 0.3 * latest
+
     def is_hungry(self) -> bool:
         """Whether the consumer should be asked for more of this listener's records."""
         if self.outage is not None or self.brake.is_on:
             return self.queued == 0
         return self.queued < self.backlog and min(self.slots) < RUNS_PER_SLOT
+
+    def overflows(self) -> bool:
+        """Whether records came in far beyond what there is room for, since the poll was for another listener."""
+        too_many = self.queued > 2 * self.backlog + self.run_records_most
+        return too_many or self.queued * self.mean_bytes > 4 * BACKLOG_BYTES
 
     def slot_for(self, lane: "Lane") -> int | None:
         """The slot in which the lane's next run can be queued now; None when it has to wait."""
@@ -163,8 +177,8 @@ class Lane:
         self.is_stopping = False
         self.is_paused = False
         self.is_ready = False
-        #: Where the consumer goes on after a pause.
-        self.next_offset = offsets.settled
+        #: Where the consumer goes on after a pause; -1 for the beginning, wherever that is.
+        self.next_offset = offsets.settled if offsets.started else -1
         self.queue: deque[Batch] = deque()
         self.window = Window()
         #: Records that wait longer than their tier: posted on at their wake time.

@@ -99,7 +99,7 @@ class RetryPolicy:
 
     def is_last(self, attempt: int) -> bool:
         """Whether run number `attempt` is the last one: when it fails, the record becomes a dead letter at once."""
-        return attempt >= self.max_attempts or (not self.delays_ms and attempt > self.immediate_retries)
+        return attempt >= self.max_attempts or not self.delays_ms
 
 
 def _check_ladder(delays: tuple[Duration, ...], delays_ms: tuple[int, ...]) -> None:

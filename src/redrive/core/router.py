@@ -68,8 +68,8 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         return DeadLetter(Reason.POISON)
     if failed.failure.kind is Kind.PERMANENT:
         return DeadLetter(Reason.PERMANENT)
-    # Without tiers there is nowhere to wait: also for RetryLater, and for what an older policy's ladder still holds.
-    if policy.is_last(failed.attempt) or not policy.delays_ms:
+    # Also without tiers: for RetryLater, and for what an older policy's ladder still holds, there is nowhere to wait.
+    if policy.is_last(failed.attempt):
         return DeadLetter(Reason.EXHAUSTED)
     wait_ms: float
     if (asked_ms := failed.failure.retry_after_ms) is not None:
@@ -79,9 +79,8 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         wait_ms = policy.delays_ms[tier] * (1 + policy.jitter * roll)
     # Rounded up: a due that is a fraction too small would let the record start early.
     due_ms = -int(-(failed.failed_ms + wait_ms) // 1)
-    if wait_ms > MAX_WAIT_MS or (
-        policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms
-    ):
+    asked_too_long = asked_ms is not None and asked_ms > MAX_WAIT_MS
+    if asked_too_long or (policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms):
         return DeadLetter(Reason.EXPIRED)
     return Retry(tier, due_ms)
 

@@ -2,7 +2,7 @@
 The waiting room of one tier partition: fetched records that are not due yet, read by due and not by offset.
 
 Held in memory, since a record at hand can start within a fraction of a millisecond of its due, while a paused
-partition needs up to a second to deliver again. Bounded in bytes: whoever asks `is_full` pauses the partition.
+partition needs up to a second to deliver again. Bounded in bytes: `held_bytes` tells when to pause the partition.
 """
 
 import heapq
@@ -13,6 +13,8 @@ from redrive.core.record import RawRecord
 #: What a held record costs besides its value: the message object, its headers, its place in the queue.
 RECORD_OVERHEAD_BYTES = 1500
 NEVER_MS = 1 << 62
+#: A record that waits longer than its tier is written again no more often than this.
+REPOST_AFTER_MS = 60_000
 
 
 class Window:
@@ -69,7 +71,8 @@ def wake_of(due_ms: int, timestamp_ms: int, delay_ms: int) -> int:
     When a record on a tier must be looked at: at its due, or earlier to be posted on.
 
     A record asked to wait much longer than its tier (RetryLater) must not sit in memory for days, nor let the
-    tier's retention reach it: after one delay it is posted again, with a new timestamp. Up to twice the delay is
-    simply waited for, which covers any jitter.
+    tier's retention reach it: after one delay it is posted again, with a new timestamp. Up to twice the delay and a
+    minute is simply waited for, which covers any jitter, and keeps a short tier from being written to all day.
     """
-    return due_ms if due_ms <= timestamp_ms + 2 * delay_ms + 1000 else timestamp_ms + delay_ms
+    patience_ms = max(delay_ms, REPOST_AFTER_MS)
+    return due_ms if due_ms <= timestamp_ms + delay_ms + patience_ms else timestamp_ms + patience_ms

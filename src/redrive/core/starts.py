@@ -11,13 +11,3 @@ def start_at_committed(offset: int, metadata: str, identity: str) -> tuple[Start
     """
     restored = decode_metadata(metadata, offset, identity)
     return Start(offset, restored.ranges, (offset, metadata.rstrip("\0"))), restored.ignored
-
-
-def begins_at_end(*, wanted: str, is_source: bool, topic_was_committed: bool) -> bool:
-    """
-    Whether a partition without a committed offset begins at its end.
-
-    Only where the listener says `start="latest"`, and only for the sources that were there when the group began:
-    partitions added later hold records that nobody has read, as do tiers.
-    """
-    return wanted == "latest" and is_source and not topic_was_committed

@@ -8,6 +8,7 @@ for as long as it takes; meanwhile its record stays unfinished, and the other re
 import heapq
 import zlib
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -24,6 +25,8 @@ RESEND_MOST_MS = 30_000.0
 #: Steps of `shrink`, after which only headers are sent.
 _SHRINK_STEPS = 8
 
+Fate = Literal["retried", "dead", "skipped"]
+
 
 class Pending:
     """One successor on its way. Passed to the producer as a token; what comes back for it is looked up nowhere."""
@@ -38,7 +41,6 @@ class Pending:
         "step",
         "topic",
         "tries",
-        "waits",
     )
 
     def __init__(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
@@ -51,7 +53,6 @@ class Pending:
         self.headers_only = False
         self.step = 0
         self.tries = 0
-        self.waits = False
 
 
 class Successors:
@@ -64,24 +65,25 @@ class Successors:
         self._waiting: list[tuple[float, int, Pending]] = []
         self._sequence = 0
 
-    def route(self, lane: Lane, failed: Failed) -> bool:
-        """Decide on a failed record and send its successor. True when it became a dead letter."""
+    def route(self, lane: Lane, failed: Failed) -> Fate:
+        """Decide on a failed record and send its successor. What became of it, as the brake counts it."""
         plan, counters = lane.listener.plan, lane.listener.counters
         counters.failed_runs += 1
         action = decide(failed, plan, _roll(failed) if plan.policy.jitter else 0.0)
         if isinstance(action, Drop):
             counters.dropped[action.reason] += 1
             lane.offsets.close(failed.record.offset())
-            if action.reason != "skip":
-                self._outbox.append(Report("record-given-up", _failure_fields(lane, failed, action.reason)))
-            return False
+            if action.reason == "skip":
+                return "skipped"
+            self._outbox.append(Report("record-given-up", _failure_fields(lane, failed, action.reason)))
+            return "dead"
         if isinstance(action, Retry):
             tier = plan.tiers[action.tier].topic
             counters.retried[tier] += 1
             self._send(Pending(lane, failed.record, self._envelope(failed, action.due_ms), tier))
-            return False
+            return "retried"
         self._dead_letter(lane, failed, action)
-        return True
+        return "dead"
 
     def repost(self, lane: Lane, record: RawRecord, now: Now) -> None:
         """Post a record on that waits longer than its tier: the same attempt, the same due."""
@@ -113,7 +115,6 @@ class Successors:
         counters.write_failures["dead-letter" if pending.is_dead_letter else "retry"] += 1
         wait_ms = min(RESEND_MOST_MS, RESEND_FIRST_MS * 2 ** min(pending.tries, 10))
         pending.tries += 1
-        pending.waits = True
         lane.waiting += 1
         self._sequence += 1
         heapq.heappush(self._waiting, (now.mono_ms + wait_ms, self._sequence, pending))
@@ -130,7 +131,6 @@ class Successors:
         waiting = self._waiting
         while waiting and waiting[0][0] <= now.mono_ms:
             pending = heapq.heappop(waiting)[2]
-            pending.waits = False
             pending.lane.waiting -= 1
             if pending.lane.alive:
                 self._produce(pending)
@@ -204,7 +204,8 @@ class Successors:
     def _produce(self, pending: Pending) -> None:
         record, key = pending.record, pending.lane.key
         # Same number as the source where the counts agree; else the client hashes the key as Java's producers do.
-        aligned = self._partitions.get(pending.topic) == self._partitions.get(key.topic)
+        count = self._partitions.get(pending.topic, 0)
+        aligned = count == self._partitions.get(key.topic) and key.partition < count
         self._outbox.append(
             Produce(
                 pending,

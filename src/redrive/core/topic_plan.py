@@ -137,7 +137,8 @@ def wanted_topics(
         for role, name in topics.by_role():
             delay_ms = delays.get(name) if role is Role.TIER else None
             configs = (
-                {**keep, "retention.ms": str(delay_ms + tier_outage_ms)}
+                # With jitter, or asked to wait longer, a record is held for up to twice the delay.
+                {**keep, "retention.ms": str(2 * delay_ms + tier_outage_ms)}
                 if delay_ms is not None
                 else by_role[role]
             )
@@ -343,7 +344,7 @@ def _retention(it: _Compared) -> str:
         return ""
     if it.topic.delay_ms is None:
         return "records that still wait would be deleted"
-    spare = have - it.topic.delay_ms
+    spare = have - 2 * it.topic.delay_ms
     left = f"after an outage of {format_duration(spare)}" if spare > 0 else "before they are due"
     return f"waiting records would be deleted {left}"
 

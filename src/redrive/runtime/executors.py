@@ -6,6 +6,7 @@ when they get their first run, so `concurrency=200` costs nothing until it is ne
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
@@ -59,6 +60,8 @@ class Executors:
         Let the slots end. False when handlers are still running after so long: threads can't be stopped, they are
         daemons and end with the process; coroutines are cancelled.
         """
+        for invoker in self._invokers:
+            invoker.stop()
         for put in self._slots.values():
             put(None)
         for thread in self._threads:
@@ -67,9 +70,9 @@ class Executors:
         return self._close_tasks(timeout_s) and not stuck
 
     def _close_tasks(self, timeout_s: float) -> bool:
-        if self._loop is None or not self._tasks:
+        if self._loop is None or self._loop.is_closed():
             return True
-        waiting = asyncio.run_coroutine_threadsafe(_ended(list(self._tasks), timeout_s), self._loop)
+        waiting = asyncio.run_coroutine_threadsafe(_ended(self._tasks, timeout_s), self._loop)
         try:
             return waiting.result(2 * timeout_s)
         except TimeoutError:  # a handler blocks the loop
@@ -108,7 +111,8 @@ class Executors:
             task.add_done_callback(self._tasks.discard)
 
         def put(run: Run | None) -> None:
-            loop.call_soon_threadsafe(inbox.put_nowait, run)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                loop.call_soon_threadsafe(inbox.put_nowait, run)
 
         loop.call_soon_threadsafe(begin)
         return put
@@ -117,18 +121,31 @@ class Executors:
         try:
             while (run := await inbox.get()) is not None:
                 self._results.put(await invoker.run_async(run))
-                await asyncio.sleep(0)  # the loop's other work gets its turn after each run
+                await _give_way()
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self._results.put(error)
 
 
-async def _ended(tasks: "list[asyncio.Task[None]]", timeout_s: float) -> bool:
+async def _give_way() -> None:
+    """
+    The loop's other work gets its turn after each run. A handler that cancelled its own task (as home-made timeouts
+    do) and returned has its cancellation end here: the slot is not its to end.
+    """
+    task = asyncio.current_task()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        while task is not None and task.cancelling():
+            task.uncancel()
+
+
+async def _ended(tasks: "set[asyncio.Task[None]]", timeout_s: float) -> bool:
     """Wait for the slots to end, cancel those that don't. Whether none had to be cancelled."""
     if not tasks:
         return True
-    _, late = await asyncio.wait(tasks, timeout=timeout_s)
+    _, late = await asyncio.wait(list(tasks), timeout=timeout_s)
     for task in late:
         task.cancel()
     return not late

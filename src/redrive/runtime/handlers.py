@@ -13,15 +13,14 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from redrive.core.commands import Failed, Halt, Run, RunResult
+from redrive.core.commands import Failed, Halt, Run, RunResult, Signal
 from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.failure import Failure, Failures, Kind, failure_of, signal_in
+from redrive.core.failure import Failures, Kind, failure_of, signal_in
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, Record, headers_of
 from redrive.core.successors import source_envelope
-from redrive.core.units import parse_duration_ms
-from redrive.errors import DeadLetterNow, HandlerSignal, RetryLater, Skip
+from redrive.errors import RetryLater, Skip
 from redrive.runtime.clock import Clock
 from redrive.runtime.declaration import Listener
 from redrive.runtime.decoding import undecodable
@@ -48,12 +47,10 @@ class _Failing:
         """What this error means; `tries` runs were made in place."""
         attempt = (envelope.attempt if envelope is not None else 0) + tries
         now_ms = self._clock.wall_ms()
-        if (signal := signal_in(error)) is not None:
-            return _signalled(record, envelope, signal, attempt, now_ms)
         # The stack costs ten times the rest: only what will be a dead letter is worth it.
         with_stack = self._policy.is_last(attempt) or _PERMANENT
         failure = failure_of(error, self._failures, now_ms=now_ms, with_stack=with_stack)
-        return Failed(record, failure, attempt, now_ms, envelope)
+        return Failed(record, failure, attempt, now_ms, envelope, _signal_of(error))
 
     def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
         """A record that could not be decoded. True when the run has to end."""
@@ -101,22 +98,18 @@ class _Failing:
         return True
 
 
-def _signalled(
-    record: RawRecord, envelope: Envelope | None, signal: HandlerSignal, attempt: int, now_ms: float
-) -> Failed:
-    """A handler's wish, told in the words of a failure."""
-    name, message = type(signal).__name__, str(signal.reason)
-    if isinstance(signal, Skip):
-        return Failed(record, Failure(Kind.PERMANENT, name, message, name), attempt, now_ms, envelope, "skip")
-    if not isinstance(signal, RetryLater):
-        failure = Failure(Kind.PERMANENT, name, message, DeadLetterNow.__name__)
-        return Failed(record, failure, attempt, now_ms, envelope, "dead-letter")
-    try:
-        after_ms: int | None = parse_duration_ms(signal.after, allow_zero=True)
-    except ValueError:
-        after_ms, message = None, str(signal)
-    failure = Failure(Kind.TRANSIENT, name, message, name, after_ms)
-    return Failed(record, failure, attempt, now_ms, envelope, "retry-later")
+def _signal_of(error: BaseException) -> Signal:
+    """What the handler asked for by raising."""
+    signal = signal_in(error)
+    if signal is None:
+        return ""
+    return (
+        "skip"
+        if isinstance(signal, Skip)
+        else "retry-later"
+        if isinstance(signal, RetryLater)
+        else "dead-letter"
+    )
 
 
 class Invoker:
@@ -149,6 +142,10 @@ class Invoker:
             last = self._each_value(iterator, failing)
         return self._end(run, last, failing, began_ms)
 
+    def stop(self) -> None:
+        """The slots are being closed: pauses end at once, and coroutines may be cancelled."""
+        self._stop.set()
+
     async def run_async(self, run: Run) -> RunResult:
         """The same for a coroutine function."""
         iterator = self._begin(run)
@@ -170,7 +167,7 @@ class Invoker:
         for record in iterator:
             try:
                 value = decode(record.value())
-            except Exception as error:
+            except BaseException as error:
                 if failing.poison(record, None, error):
                     break
                 continue
@@ -188,7 +185,7 @@ class Invoker:
         for record in iterator:
             try:
                 value = decode(record.value())
-            except Exception as error:
+            except BaseException as error:
                 if failing.poison(record, None, error):
                     break
                 continue
@@ -209,7 +206,7 @@ class Invoker:
             starts_ms.append(wall_ms())
             try:
                 value = decode(record.value())
-            except Exception as error:
+            except BaseException as error:
                 if failing.poison(record, self._envelope(run, record), error):
                     break
                 continue
@@ -253,7 +250,7 @@ class Invoker:
         for record in iterator:
             try:
                 value = decode(record.value())
-            except Exception as error:
+            except BaseException as error:
                 if failing.poison(record, None, error):
                     break
                 continue
@@ -274,7 +271,7 @@ class Invoker:
             starts_ms.append(wall_ms())
             try:
                 value = decode(record.value())
-            except Exception as error:
+            except BaseException as error:
                 if failing.poison(record, self._envelope(run, record), error):
                     break
                 continue
@@ -295,7 +292,7 @@ class Invoker:
         value: Any,
         error: BaseException,
     ) -> bool:
-        _let_cancellation_pass(error)
+        self._let_cancellation_pass(error)
         tries, failed = 1, failing.failed(record, envelope, error)
         while (wait_ms := failing.again_after_ms(failed, tries)) is not None:
             await asyncio.sleep(wait_ms / 1000)  # noqa: TID251  the loop's own clock is the one the handler waits by
@@ -303,7 +300,7 @@ class Invoker:
             try:
                 await self._call_within_limit(record, envelope, value, tries)
             except BaseException as again:
-                _let_cancellation_pass(again)
+                self._let_cancellation_pass(again)
                 failed = failing.failed(record, envelope, again, tries)
             else:
                 return False
@@ -318,6 +315,19 @@ class Invoker:
             return
         async with asyncio.timeout(limit_ms / 1000):
             await self._call(record, envelope, value, tries)
+
+    def _let_cancellation_pass(self, error: BaseException) -> None:
+        """
+        A handler that raises CancelledError, or cancels its own task, has failed. Only when the slots are being closed is
+        it meant for the slot.
+        """
+        if not isinstance(error, asyncio.CancelledError):
+            return
+        if self._stop.is_set():
+            raise error
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
 
     # -- shared --------------------------------------------------------------------------------------------------
 
@@ -363,10 +373,3 @@ def _refuse_coroutine(returned: Any) -> None:
     if isinstance(returned, Coroutine):
         returned.close()
         raise TypeError("the handler returned a coroutine that nobody awaits; declare it with `async def`")
-
-
-def _let_cancellation_pass(error: BaseException) -> None:
-    """A handler that raises CancelledError by itself has failed; when we are being cancelled, it must go through."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error

@@ -74,7 +74,9 @@ class Source(Protocol):
         """What went wrong since the last call. Never raises."""
         ...
 
-    def committed(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(
+        self, keys: Sequence[TopicPartition], timeout_s: float
+    ) -> Mapping[TopicPartition, Committed]:
         """
         What the group has committed. Partitions for which the broker gave no answer in time are left out: they have
         to be asked again. May be called in `on_assigned`.
@@ -93,8 +95,8 @@ class Source(Protocol):
         """Stop fetching. Prefetched records of these partitions are dropped and not delivered later."""
         ...
 
-    def resume(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Fetch again, from these offsets on, without delay."""
+    def resume(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Fetch again, from these offsets on, without delay; None: from the beginning."""
         ...
 
     def commit(self, commit: Commit) -> None:
@@ -106,7 +108,12 @@ class Source(Protocol):
         ...
 
     def commit_now(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
-        """Commit and wait for the answer, a few seconds at most. True when all of it was confirmed. Never raises."""
+        """
+        Commit and wait for the answer. True when all of it was confirmed. Never raises.
+
+        Usually milliseconds; where the group's coordinator goes away at this very moment, up to 22 s: the client gives
+        a synchronous commit no timeout of its own.
+        """
         ...
 
     def close(self) -> None:

@@ -8,8 +8,7 @@ happened and performs what the engine asks.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +16,7 @@ from redrive.core.commands import Commit, Pause, Produce, Report, Resume, Run
 from redrive.core.engine import Engine, Start
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
-from redrive.core.starts import begins_at_end, start_at_committed
+from redrive.core.starts import start_at_committed
 from redrive.errors import PortError
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem
@@ -33,6 +32,10 @@ UNPOLLED_MOST_MS = 1000.0
 PAUSE_AT_MS = 250.0
 FETCH_BYTES = 8 << 20
 ASK_AGAIN_MS = 1000.0
+#: The first question for committed offsets may take long; asked again it must not hold up the other partitions.
+ASK_TIMEOUT_S = 5.0
+ASK_AGAIN_TIMEOUT_S = 0.2
+IDLE_LOOK_MS = 1000.0
 #: What the drain didn't bring to an end gets this long each: writes without an answer, handlers that never end.
 CLOSE_S = 1.0
 
@@ -75,7 +78,9 @@ class Pump:
         self._polled_mono_ms = clock.mono_ms()
         self._answers_mono_ms = 0.0
         self._fetch_records = settings.fetch_records
+        #: Assigned, but nobody could tell yet where they begin; and those whose next offset is gone.
         self._unstarted: set[TopicPartition] = set()
+        self._cut: set[TopicPartition] = set()
         self._ask_mono_ms = 0.0
 
     @property
@@ -112,19 +117,26 @@ class Pump:
             self._take_results(0.0)
             self._poll(now)
         else:
-            self._take_results(min(PACE_MS, max(0.5, self.engine.next_wake_ms() - now.wall_ms)))
+            wait_ms = min(PACE_MS, max(0.5, self.engine.next_wake_ms - now.wall_ms))
+            if not self.engine.runs:  # an outage, the brake, or writes that are refused
+                self._clock.wait(self._never, wait_ms)
+            self._take_results(wait_ms)
         self._take_answers(now)
         self._perform()
 
     def shut_down(self) -> None:
         """Let handlers end the record they are at, commit, leave the group. Bounded by the drain time."""
         keys = list(self.engine.lanes)
-        self._drain(keys)
-        self.engine.forget(keys)  # so that leaving the group doesn't wait for the same handlers once more
-        self._source.close()
-        self._sink.close(CLOSE_S)
-        if not self._executor.close(CLOSE_S):
-            self.report(Report("handlers-left", {"seconds": self.drain_s}))
+        try:
+            self._drain(keys)
+        finally:
+            # Leaving the group doesn't wait for the same handlers once more, and is done whatever went wrong before:
+            # the partitions would wait for this member's session to end.
+            self.engine.forget(keys)
+            self._source.close()
+            self._sink.close(CLOSE_S)
+            if not self._executor.close(CLOSE_S):
+                self.report(Report("handlers-left", {"seconds": self.drain_s}))
 
     # -- the group's events, called from within poll and close ---------------------------------------------------
 
@@ -133,19 +145,22 @@ class Pump:
         self.has_joined = True
         if keys:
             self.report(Report("assigned", {"partitions": _told(keys)}))
-            self._begin(keys)
+            self._begin(keys, ASK_TIMEOUT_S)
 
     def on_revoked(self, keys: Sequence[TopicPartition]) -> None:
         """Finish what is out, commit it, let go."""
         self.report(Report("revoked", {"partitions": _told(keys)}))
-        self._unstarted.difference_update(keys)
         self._drain(keys)
-        self.engine.forget(keys)
+        self._let_go(keys)
 
     def on_lost(self, keys: Sequence[TopicPartition]) -> None:
         """Somebody else may have them already: let go without a commit."""
         self.report(Report("lost", {"partitions": _told(keys)}))
+        self._let_go(keys)
+
+    def _let_go(self, keys: Sequence[TopicPartition]) -> None:
         self._unstarted.difference_update(keys)
+        self._cut.difference_update(keys)
         self.engine.forget(keys)
 
     # -- parts of a step -----------------------------------------------------------------------------------------
@@ -153,7 +168,7 @@ class Pump:
     def _poll(self, now: Now) -> None:
         busy = self.engine.runs or self._outstanding
         wait_ms = min(
-            BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms() - now.wall_ms)
+            BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms - now.wall_ms)
         )
         self._polled_mono_ms = now.mono_ms
         records_in = bytes_in = 0
@@ -167,8 +182,8 @@ class Pump:
             )
         if problems := self._source.problems():
             self._handle(problems)
-        if self._unstarted and now.mono_ms >= self._ask_mono_ms:
-            self._begin(list(self._unstarted))
+        if (self._unstarted or self._cut) and now.mono_ms >= self._ask_mono_ms:
+            self._ask_again()
         for snapshot, refused in self._source.commit_answers():
             self.engine.commits.answered(snapshot, refused, self._clock.now())
             if refused:
@@ -181,11 +196,9 @@ class Pump:
     def _make_room_to_poll(self, now: Now) -> bool:
         """All listeners are full. Whether to pause them and poll, because that will last or has lasted for long."""
         unpolled_ms = now.mono_ms - self._polled_mono_ms
-        if unpolled_ms < UNPOLLED_MOST_MS and self.engine.will_stay_full_ms() < PAUSE_AT_MS:
-            return False
-        self.engine.pause_full()
+        paused = self.engine.pause_full(0.0 if unpolled_ms >= UNPOLLED_MOST_MS else PAUSE_AT_MS)
         self._perform()
-        return True
+        return paused
 
     def _take_results(self, wait_ms: float) -> None:
         if not self.engine.runs:
@@ -195,7 +208,9 @@ class Pump:
         self._perform()
 
     def _take_answers(self, now: Now) -> None:
-        if not self._outstanding or (self.engine.runs and now.mono_ms < self._answers_mono_ms + PACE_MS):
+        # Also with nothing outstanding: the client's log lines pile up until somebody looks.
+        pace_ms = (PACE_MS if self.engine.runs else 0.0) if self._outstanding else IDLE_LOOK_MS
+        if now.mono_ms < self._answers_mono_ms + pace_ms:
             return
         self._answers_mono_ms = now.mono_ms
         answers = self._sink.answers()
@@ -237,55 +252,76 @@ class Pump:
             if not self.engine.runs:  # only acknowledgements are missing
                 self._clock.wait(self._never, BUSY_POLL_MS)
         lanes = [lane for key in keys if (lane := self.engine.lanes.get(key)) is not None]
-        snapshots = self.engine.commits.final(lanes)
-        if snapshots and self._source.commit_now(snapshots):
-            self.engine.commits.confirm(lanes, snapshots)
+        for snapshots in self.engine.commits.final(lanes):
+            if self._source.commit_now(snapshots):
+                self.engine.commits.confirm(lanes, snapshots)
+            else:
+                fields = {
+                    "error": "the last commit before giving up partitions",
+                    "partitions": len(snapshots),
+                }
+                self.report(Report("commit-refused", fields))
 
     # -- starting partitions -------------------------------------------------------------------------------------
 
-    def _begin(self, keys: Sequence[TopicPartition]) -> None:
-        committed = self._source.committed(keys)
-        unanswered = [key for key in keys if key not in committed]
+    def _begin(self, keys: Sequence[TopicPartition], timeout_s: float) -> None:
+        committed = self._source.committed(keys, timeout_s)
         starts: dict[TopicPartition, Start] = {}
         for key, at in committed.items():
             if at.offset is None:
                 continue
             starts[key], ignored = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
             if ignored:
-                self.report(
-                    Report("map-ignored", {"topic": key.topic, "partition": key.partition, "why": ignored})
-                )
+                fields = {"topic": key.topic, "partition": key.partition, "why": ignored}
+                self.report(Report("map-ignored", fields))
         try:
-            starts.update(self._first_starts([key for key, at in committed.items() if at.offset is None]))
+            self._learn_partitions(keys)
+            new = [key for key, at in committed.items() if at.offset is None]
+            starts.update(self._first_starts(new, timeout_s))
         except PortError as error:
-            unanswered.extend(key for key in committed if key not in starts)
             self.report(Report("start-unknown", {"error": str(error)}))
         self._unstarted.difference_update(starts)
         self.engine.assigned(starts)
         self._source.start_at({key: start.offset for key, start in starts.items()})
-        if unanswered:
+        if unanswered := [key for key in keys if key not in starts]:
             self._unstarted.update(unanswered)
             self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
             self._source.keep_waiting(unanswered)
 
-    def _first_starts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
-        """Partitions that the group has never committed."""
-        starts = {key: Start(None) for key in keys}
-        at_end = []
-        for key in starts:
-            wanted = self._settings.starts.get(key.topic, "earliest")
-            if wanted == "latest":
-                known = begins_at_end(
-                    wanted=wanted, is_source=True, topic_was_committed=self._was_committed(key.topic)
-                )
-                at_end.extend([key] if known else [])
-        ends = self._cluster.offsets(at_end, "latest") if at_end else {}
+    def _learn_partitions(self, keys: Sequence[TopicPartition]) -> None:
+        """A topic may have grown since the start: where a retry goes depends on the numbers of both."""
+        if any(key.partition >= self.engine.partitions.get(key.topic, 0) for key in keys):
+            found = self._cluster.describe()
+            self.engine.partitions.update((name, topic.partitions) for name, topic in found.items())
+
+    def _first_starts(self, keys: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, Start]:
+        """
+        Where partitions begin that the group has never committed; those that nobody can tell yet are left out.
+
+        At their end only for `start="latest"`, and only in topics of which nothing is committed: a partition that was
+        added later holds records that nobody has read.
+        """
+        latest = {key.topic for key in keys if self._settings.starts.get(key.topic) == "latest"}
+        at_end = {topic for topic in latest if not self._was_committed(topic, timeout_s)}
+        ends = self._cluster.offsets([key for key in keys if key.topic in at_end], "latest")
+        starts = {key: Start(None) for key in keys if key.topic not in at_end}
         return starts | {key: Start(end) for key, end in ends.items()}
 
-    def _was_committed(self, topic: str) -> bool:
-        count = self._cluster.describe([topic])[topic].partitions
-        answers = self._source.committed([TopicPartition(topic, number) for number in range(count)])
-        return any(at.offset is not None for at in answers.values())
+    def _was_committed(self, topic: str, timeout_s: float) -> bool:
+        keys = [TopicPartition(topic, number) for number in range(self.engine.partitions.get(topic, 0))]
+        answers = self._source.committed(keys, timeout_s)
+        if any(at.offset is not None for at in answers.values()):
+            return True
+        if len(answers) < len(keys):
+            raise PortError(f"{topic}: the group's committed offsets are not told yet", retriable=True)
+        return False
+
+    def _ask_again(self) -> None:
+        self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
+        if self._unstarted:
+            self._begin(list(self._unstarted), ASK_AGAIN_TIMEOUT_S)
+        if self._cut:
+            self._jump_over_lost(list(self._cut))
 
     # -- problems ------------------------------------------------------------------------------------------------
 
@@ -293,35 +329,32 @@ class Pump:
         for problem in problems:
             self.last_problem = problem
             if problem.kind == "out-of-range" and problem.key is not None:
-                self._jump_over_lost(problem.key)
+                self._cut.add(problem.key)
             elif problem.kind == "fatal":
                 raise PortError(f"the consumer is of no use any more: {problem.detail}")
             else:
                 self.report(Report("source-problem", {"kind": problem.kind, "error": problem.detail}))
+        if self._cut:
+            self._jump_over_lost(list(self._cut))
 
-    def _jump_over_lost(self, key: TopicPartition) -> None:
+    def _jump_over_lost(self, keys: Sequence[TopicPartition]) -> None:
         """Retention was faster than this group: tell how many records nobody will ever see, and go on."""
-        lane = self.engine.lanes.get(key)
-        if lane is None:
-            return
         try:
-            earliest = self._cluster.offsets([key], "earliest")[key]
+            found = self._cluster.offsets(keys, "earliest")
         except PortError as error:
+            self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
             self.report(Report("start-unknown", {"error": str(error)}))
-            self._unstarted.add(key)
             return
-        wanted = lane.next_offset
-        lost = max(0, earliest - wanted)
-        fields: dict[str, Any] = {
-            "topic": key.topic,
-            "partition": key.partition,
-            "offset": wanted,
-            "lost": lost,
-        }
-        self.report(Report("records-lost", fields))
-        lane.listener.counters.lost += lost
-        self.engine.assigned({key: Start(earliest)})
-        self._source.resume({key: earliest})
+        for key, earliest in found.items():
+            self._cut.discard(key)
+            if (lane := self.engine.lanes.get(key)) is None:
+                continue
+            fields = {"topic": key.topic, "partition": key.partition, "offset": max(0, lane.next_offset)}
+            lost = self.engine.log_was_cut(key, earliest)
+            lane.listener.counters.lost += lost
+            self.report(Report("records-lost", {**fields, "lost": lost}))
+            self._source.resume({key: earliest})
+        self._perform()
 
 
 def _told(keys: Sequence[TopicPartition]) -> str:

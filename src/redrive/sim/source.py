@@ -71,7 +71,9 @@ class SimSource:
         taken, self._problems = self._problems, []
         return taken
 
-    def committed(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(
+        self, keys: Sequence[TopicPartition], timeout_s: float
+    ) -> Mapping[TopicPartition, Committed]:
         if self._cluster.is_down:
             return {}
         known, uncertain = self._group.offsets, self._cluster.faults.uncertain
@@ -90,7 +92,7 @@ class SimSource:
     def pause(self, keys: Iterable[TopicPartition]) -> None:
         self._paused.update(keys)
 
-    def resume(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def resume(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         self.start_at(offsets)
 
     def commit(self, commit: Commit) -> None:
