@@ -7,9 +7,10 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive._version import __version__
+from redrive.core.commands import Report
 from redrive.core.engine import Engine
 from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
@@ -56,13 +57,14 @@ async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Ser
     require_topics(wanted_topics(resolved, settings, topics), topics, target=settings.app or "module:app")
     plan = plan_group(resolved, settings, topics)
     protocol = await asyncio.to_thread(_protocol, settings, cluster)
+    identity = await asyncio.to_thread(_identities, cluster, topics)
     reporter = Reporter(clock)
-    service = _service(
-        resolved, settings, plan, protocol=protocol, cluster=cluster, topics=topics, reporter=reporter
-    )
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reporter.flush, at_end=True)
         resources = await stack.enter_async_context(resolved.lifespan()) if resolved.lifespan else None
+        _report_orphans(plan, reporter)
+        parts = Parts(plan=plan, protocol=protocol, cluster=cluster, topics=topics, identity=identity)
+        service = _service(resolved, settings, parts, reporter)
         stack.enter_context(_observed(service, resolved.group, settings, cluster, clock))
         service.start(resources)
         try:
@@ -95,39 +97,47 @@ def _protocol(settings: Settings, cluster: "KafkaCluster") -> str:
     return protocol
 
 
-def _service(
-    resolved: ResolvedApp,
-    settings: Settings,
-    plan: GroupPlan,
-    *,
-    protocol: str,
-    cluster: Cluster,
-    topics: Mapping[str, TopicInfo],
-    reporter: Reporter,
-) -> Service:
+def _report_orphans(plan: GroupPlan, report: Callable[[Report], None]) -> None:
+    for listener in plan.listeners:
+        for tier in listener.drained:
+            if tier.delay_ms:
+                report(Report("tier-orphaned", {"tier": tier.topic, "listener": listener.name}))
+
+
+class Parts(NamedTuple):
+    """What was learned from the cluster before the group is joined."""
+
+    plan: GroupPlan
+    protocol: str
+    cluster: Cluster
+    topics: Mapping[str, TopicInfo]
+    identity: Callable[[str], str]
+
+
+def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> Service:
     from redrive.adapters.kafka_settings import consumer_conf, producer_conf
     from redrive.adapters.kafka_sink import KafkaSink
     from redrive.adapters.kafka_source import KafkaSource
 
     clock = SystemClock()
     user = settings.client_options(resolved.group)
-    identity = _identities(cluster, topics)
     stop = threading.Event()
     invokers = [Invoker(listener, clock, stop) for listener in resolved.listeners]
-    engine = Engine(plan, {name: topic.partitions for name, topic in topics.items()}, identity)
+    counts = {name: topic.partitions for name, topic in parts.topics.items()}
+    engine = Engine(parts.plan, counts, parts.identity)
     pump = Pump(
         engine=engine,
-        source=KafkaSource(consumer_conf(user, group=resolved.group, protocol=protocol)),
+        source=KafkaSource(consumer_conf(user, group=resolved.group, protocol=parts.protocol)),
         sink=KafkaSink(producer_conf(user)),
         executor=Executors(invokers, asyncio.get_running_loop()),
-        cluster=cluster,
+        cluster=parts.cluster,
         clock=clock,
         settings=PumpSettings(
             starts={listener.topic: listener.start for listener in resolved.listeners},
             drain_ms=settings.shutdown_timeout_ms,
             fetch_records=settings.run_records,
         ),
-        identity=identity,
+        identity=parts.identity,
         report=reporter,
     )
     return Service(pump, invokers, clock, watched=reporter.flush, start_timeout_ms=settings.start_timeout_ms)

@@ -309,10 +309,18 @@ _EVENTS = (
     LogEvent(
         "brake-on",
         "error",
-        "Listener %(listener)s: more than half of the last minute's records became dead letters. Intake is slowed to one "
+        "Listener %(listener)s: more than half of the last minute's records became dead letters, most of them by "
+        "%(cause)s. Intake is slowed to one "
         "record a second, so that they stay on their topic. See the causes with: redrive dlq ls; then deploy the mended "
         "version. The brake releases itself.",
         ("listener",),
+    ),
+    LogEvent(
+        "tier-orphaned",
+        "warning",
+        "%(tier)s is a retry topic of an older policy of listener %(listener)s. It is read as well, so each record that still "
+        "waits there runs at its due time; nothing new is written to it. Delete the topic when it is empty.",
+        ("tier",),
     ),
     LogEvent(
         "brake-off", "warning", "Listener %(listener)s: the brake is released, all goes on.", ("listener",)

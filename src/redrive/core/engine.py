@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from redrive.core.commands import Command, Gate, Pause, Report, Resume, Run, RunResult
+from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
 from redrive.core.lane import RUNS_PER_SLOT, Batch, Lane, ListenerState, Outage
@@ -18,7 +18,7 @@ from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.router import MAX_WAIT_MS
 from redrive.core.schedule import NEVER_MS, Window, wake_of
-from redrive.core.successors import Successors
+from redrive.core.successors import Fate, Successors
 
 #: Runs that take longer are looked into this often, so that what they finished can be committed.
 HARVEST_INTERVAL_MS = 200.0
@@ -365,12 +365,18 @@ class Engine:
             if count:
                 lane.offsets.settle(run.end if done == len(run.records) else run.records[done].offset())
         run.settled = done
-        fates = [self.successors.route(lane, failed) for failed in failures]
+        fates = [self._route(lane, failed, now) for failed in failures]
         listener.counters.handled += count - len(failures)
         # A record that moved on to a tier hasn't ended yet: counted as finished it would hide that all of them die.
         ended = count - fates.count("retried")
         if ended and listener.plan.brake and listener.brake.finished(ended, fates.count("dead"), now.mono_ms):
             self._report_brake(listener)
+
+    def _route(self, lane: Lane, failed: Failed, now: Now) -> Fate:
+        fate = self.successors.route(lane, failed)
+        if fate == "dead":
+            lane.listener.died_of(failed.failure.type, now.mono_ms)
+        return fate
 
     def _measure_lateness(self, run: Run) -> None:
         histogram = run.lane.listener.counters.lateness[run.lane.key.topic]
@@ -419,8 +425,12 @@ class Engine:
         self._outbox.append(Report("outage", fields))
 
     def _report_brake(self, listener: ListenerState) -> None:
-        event = "brake-on" if listener.brake.is_on else "brake-off"
-        self._outbox.append(Report(event, {"listener": listener.plan.name}))
+        fields = {"listener": listener.plan.name}
+        if listener.brake.is_on:
+            cause = max(listener.causes, key=listener.causes.__getitem__, default="")
+            self._outbox.append(Report("brake-on", {**fields, "cause": cause}))
+        else:
+            self._outbox.append(Report("brake-off", fields))
 
     # -- waiting -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections import deque
 
 import msgspec
 
-from redrive.core.brake import Brake
+from redrive.core.brake import WINDOW_MS, Brake
 from redrive.core.commands import Gate, Run
 from redrive.core.counters import ListenerCounters
 from redrive.core.offsets import OffsetMap
@@ -24,6 +24,7 @@ RUN_TARGET_MS = 20.0
 FIRST_RUN_RECORDS = 16
 #: Two runs to a slot: the worker finds the next one waiting when it ends the first.
 RUNS_PER_SLOT = 2
+CAUSES_MOST = 100
 #: How much is fetched ahead of the handlers: by their pace, and by memory.
 BACKLOG_MS = 10_000.0
 BACKLOG_BYTES = 16 << 20
@@ -62,6 +63,8 @@ class ListenerState:
     __slots__ = (
         "brake",
         "budget_out",
+        "causes",
+        "causes_since_ms",
         "counters",
         "index",
         "lanes",
@@ -82,6 +85,9 @@ class ListenerState:
         tiers = tuple(tier.topic for tier in (*plan.tiers, *plan.drained))
         self.counters = ListenerCounters(tiers, tuple(Reason))
         self.brake = Brake()
+        #: Types of the failures that made dead letters in the last minute or two, for who asks why the brake is on.
+        self.causes: dict[str, int] = {}
+        self.causes_since_ms = 0.0
         self.outage: Outage | None = None
         #: Runs out, per slot.
         self.slots = [0] * plan.concurrency
@@ -127,6 +133,14 @@ class ListenerState:
         """Whether records came in far beyond what there is room for, since the poll was for another listener."""
         too_many = self.queued > 2 * self.backlog + self.run_records_most
         return too_many or self.queued * self.mean_bytes > 4 * BACKLOG_BYTES
+
+    def died_of(self, cause: str, mono_ms: float) -> None:
+        """Count why a record became a dead letter. Bounded: beyond a hundred types new ones are not listed."""
+        if not self.brake.is_on and mono_ms - self.causes_since_ms > WINDOW_MS:
+            self.causes.clear()
+            self.causes_since_ms = mono_ms
+        if cause in self.causes or len(self.causes) < CAUSES_MOST:
+            self.causes[cause] = self.causes.get(cause, 0) + 1
 
     def slot_for(self, lane: "Lane") -> int | None:
         """The slot in which the lane's next run can be queued now; None when it has to wait."""
