@@ -129,7 +129,7 @@ def is_all_committed(bootstrap: str, group: str, topics: Sequence[str]) -> bool:
 
 def create_topics(bootstrap: str, names: Iterable[str], partitions: int = 1, **configs: str) -> None:
     """Create topics in one go, and wait until they have leaders."""
-    client = _admin(bootstrap)
+    client = admin_of(bootstrap)
     wanted = [NewTopic(name, partitions, 1, config=configs) for name in names]
     for future in client.create_topics(wanted, operation_timeout=20).values():
         future.result()
@@ -144,7 +144,7 @@ def create_topics_of(
 ) -> list[str]:
     """Create every topic that an app needs, its sources too, but for those that end in one of `leave_out`."""
     wanted = wanted_topics(app.resolve(), Settings(bootstrap_servers=bootstrap), ())
-    known = set(_admin(bootstrap).list_topics(timeout=10).topics)
+    known = set(admin_of(bootstrap).list_topics(timeout=10).topics)
     names = [topic.name for topic in wanted if topic.name not in known]
     names = [name for name in names if not any(name.endswith(end) for end in leave_out)]
     create_topics(bootstrap, names, partitions)
@@ -152,7 +152,8 @@ def create_topics_of(
 
 
 @cache
-def _admin(bootstrap: str) -> AdminClient:
+def admin_of(bootstrap: str) -> AdminClient:
+    """An admin client that lives as long as the tests: one that is forgotten too early answers nothing."""
     return admin(bootstrap)
 
 
@@ -167,14 +168,14 @@ def _have_leaders(client: AdminClient, names: Sequence[str], partitions: int) ->
 
 
 def _ends(bootstrap: str, topic: str) -> dict[int, int]:
-    client = _admin(bootstrap)
+    client = admin_of(bootstrap)
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in _partitions(bootstrap, topic)}
     answers = client.list_offsets(asked)
     return {at.partition: future.result().offset for at, future in answers.items()}
 
 
 def _partitions(bootstrap: str, topic: str) -> list[int]:
-    return list(_admin(bootstrap).list_topics(topic, timeout=10).topics[topic].partitions)
+    return list(admin_of(bootstrap).list_topics(topic, timeout=10).topics[topic].partitions)
 
 
 def _seen(message: Message) -> Seen:
