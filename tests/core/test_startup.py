@@ -1,6 +1,6 @@
-"""What is told before a group is joined, when topics are missing or left over."""
+"""What is told before a group is joined, when topics are missing."""
 
-from redrive.core.startup import explain_missing, explain_orphans, find_missing
+from redrive.core.startup import explain_missing, find_missing
 from redrive.core.topic_plan import wanted_topics
 from redrive.core.topology import Naming, Role, name_topics
 
@@ -52,10 +52,3 @@ def test_a_source_with_a_typing_error_names_the_topic_that_was_meant():
     told = _told([name for name in ALL if name != "payouts"] + ["payuots"])
 
     assert "There is a topic 'payuots': a typing error?" in told
-
-
-def test_orphaned_tiers_are_told_with_their_delays():
-    assert explain_orphans([("orders.retry.1m", 60_000), ("orders.retry.2", 0)]) == (
-        "retry topics of an older policy still hold records: orders.retry.1m (1m), orders.retry.2. They are read as "
-        "well, each record runs at its due time; delete the topics when they are empty"
-    )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -120,7 +121,7 @@ def serving(workplace: Workplace, kafka, topic, group) -> Callable[..., subproce
             "run", "service:app", *arguments, bootstrap=kafka.bootstrap, command=command
         )
         process.source = source
-        _read_until(process, "assigned")
+        process.said = _read_until(process, "assigned")
         return process
 
     return start
@@ -351,6 +352,15 @@ def test_log_lines_are_json_objects_where_that_is_asked_for(serving):
 
     lines = [json.loads(line) for line in _read_until(process, "Partitions given back")]
     assert {"at", "level", "logger", "message"} <= lines[-1].keys()
+
+
+def test_probes_and_metrics_are_served_where_http_says(serving):
+    process = serving("--http", "127.0.0.1:0")
+    [port] = re.findall(r"/metrics at port (\d+)", "".join(process.said))
+
+    for page in ("livez", "readyz", "metrics"):
+        with urlopen(f"http://127.0.0.1:{port}/{page}", timeout=10) as answer:
+            assert answer.status == 200
 
 
 def test_a_signal_ends_a_start_that_still_waits_for_kafka(workplace, guarded):

@@ -1,12 +1,11 @@
 """What must be there before a group is joined, and what its absence means."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
-from redrive.core.units import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +35,6 @@ def explain_missing(missing: MissingTopics, existing: Collection[str], *, target
     `target`: the app as commands take it, `service:app`.
     """
     return "\n".join([*_sources(missing, existing, target), *_own(missing, target)])
-
-
-def explain_orphans(tiers: Sequence[tuple[str, int]]) -> str:
-    """Gives what to tell of tiers that an older policy left with waiting records: pairs of name and delay in ms."""
-    shown = ", ".join(
-        f"{name} ({format_duration(delay_ms)})" if delay_ms else name for name, delay_ms in tiers
-    )
-    return (
-        f"retry topics of an older policy still hold records: {shown}. They are read as well, each record runs at its "
-        "due time; delete the topics when they are empty"
-    )
 
 
 def _sources(missing: MissingTopics, existing: Collection[str], target: str) -> Iterator[str]:
