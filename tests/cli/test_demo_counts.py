@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from redrive.cli.demo import exit_code
 from redrive.core.dialects import with_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.record import Record
@@ -68,8 +69,9 @@ def replay(**changes: int) -> Report:
 
 
 ONCE = Success(1, is_replay=False)
+LOST = "1 order was sent, and neither handled nor a dead letter: z"
 WRONG = {
-    "1 order was sent, and neither handled nor a dead letter: z": change(sent=GOOD.sent | {"z"}),
+    LOST: change(sent=GOOD.sent | {"z"}),
     "1 order was handled or put aside more than once: a": change(
         successes={**GOOD.successes, "a": (ONCE, ONCE)}
     ),
@@ -108,6 +110,14 @@ def test_an_interrupted_demo_may_have_orders_under_way():
     assert summary.unfinished == 1
 
 
+@pytest.mark.parametrize(
+    ("seen", "is_interrupted", "code"),
+    [(GOOD, False, 0), (GOOD, True, 130), (WRONG[LOST], False, 1), (change(late_ms=(-0.5,)), True, 1)],
+)
+def test_the_exit_code_tells_whether_it_adds_up(seen, is_interrupted, code):
+    assert exit_code(summarize(seen), is_interrupted=is_interrupted) == code
+
+
 def test_the_ending_is_an_addition():
     lines = [line.plain for line in ending(summarize(GOOD), seconds=38.4, is_interrupted=False)]
 
@@ -134,7 +144,7 @@ def test_the_ending_tells_what_is_wrong():
 
     assert lines[1] == "The counts don't add up. That must not happen; please report it."
     assert "     1  lost" in lines
-    assert lines[-1] == "  1 order was sent, and neither handled nor a dead letter: z"
+    assert lines[-1] == f"  {LOST}"
 
 
 # -- the ledger ----------------------------------------------------------------------------------------------------------
@@ -157,7 +167,8 @@ class Scenario:
         return SimRecord(topic, 0, 0, self.order.id.encode(), b"", with_envelope(None, envelope), 0)
 
     def run(self, *, fails: bool, attempt: int = 1, **fields: object) -> None:
-        raw = self.copy("orders", attempt=attempt - 1, **fields)
+        topic = "orders" if attempt == 1 and not fields else "orders.retry.1s"
+        raw = self.copy(topic, attempt=attempt - 1, **fields)
         try:
             with self.ledger.watch(Record(raw, Envelope(attempt=attempt - 1, **fields), attempt)):
                 if fails:
@@ -196,6 +207,16 @@ def test_a_replay_brings_a_dead_letter_back():
 
     assert scene.place is Place.HANDLED
     assert (view.at_once, view.after_replay, view.replayed) == (0, 1, {scene.order.id})
+    assert [move.kind for move in scene.moves] == ["dead", "replayed", "handled"]
+
+
+def test_a_replay_that_is_handled_before_it_was_seen_is_told_in_order():
+    scene = Scenario()
+    scene.ledger.saw(scene.copy("orders.dlq", attempt=1, reason="permanent"))
+    scene.run(fails=False, replay_id="demo")
+    scene.ledger.saw(scene.copy("orders.retry.1s", attempt=0, due_ms=5, replay_id="demo"))
+
+    assert scene.place is Place.HANDLED
     assert [move.kind for move in scene.moves] == ["dead", "replayed", "handled"]
 
 

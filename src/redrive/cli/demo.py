@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redrive.demo.cluster import Playground
     from redrive.demo.lines import PlainLines
     from redrive.demo.screen import LiveScreen
+    from redrive.demo.summary import Summary
     from redrive.runtime.clock import Clock
 
 _NEXT = (
@@ -104,12 +105,17 @@ def _perform(playground: "Playground", clock: "Clock", console: "Console", outpu
             "kafka": playground.title,
         }
     )
-    if is_interrupted:
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    if not summary.adds_up:
-        raise typer.Exit(ExitCode.FAILED)
+    if code := exit_code(summary, is_interrupted=is_interrupted):
+        raise typer.Exit(code)
     for hint in _NEXT:
         output.line(f"  {hint}")
+
+
+def exit_code(summary: "Summary", *, is_interrupted: bool) -> ExitCode:
+    """A demo whose counts don't add up has failed, also when it was interrupted."""
+    if not summary.adds_up:
+        return ExitCode.FAILED
+    return ExitCode.INTERRUPTED if is_interrupted else ExitCode.DONE
 
 
 class _Complaints(logging.Handler):

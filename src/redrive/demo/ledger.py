@@ -161,6 +161,7 @@ class Ledger:
             account.move(rank, Place.HANDLED)
             account.successes.append(Success(record.attempt, record.is_replay))
             if record.is_replay:
+                self._was_replayed(account, self._tiers[record.position[0]])
                 self._say("handled", account, "handled, back from the dead letters")
             elif record.attempt > 1:
                 self._say(
@@ -184,11 +185,16 @@ class Ledger:
             waiting = Waiting(account.order, tier, envelope.due_ms or 0, is_replay)
             account.move(rank, Place.WAITING, waiting)
             if is_replay and not envelope.attempt:
-                self._replayed.add(account.order.id)
-                self._say("replayed", account, f"replayed by way of the tier {tier}, due at once")
+                self._was_replayed(account, tier)
             else:
                 self.retries[tier] += 1
                 self._say("retried", account, f"{_failure(envelope)}; again in {tier}")
+
+    def _was_replayed(self, account: _Account, tier: str) -> None:
+        """Told once: a replay is due at once, so its handler is often quicker than who watches the tier."""
+        if account.order.id not in self._replayed:
+            self._replayed.add(account.order.id)
+            self._say("replayed", account, f"replayed by way of the tier {tier}, due at once")
 
     def _put_aside(self, account: _Account, record: RawRecord, envelope: Envelope) -> None:
         where = (record.partition(), record.offset())
