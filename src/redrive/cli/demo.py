@@ -33,7 +33,7 @@ def demo(
         typer.Option(
             "--bootstrap-servers",
             metavar="HOST:PORT",
-            help="Run it on this Kafka, in topics of its own that it deletes at the end. [default: inside this process]",
+            help="Run it on this Kafka, in topics of its own that it deletes at the end. By default inside this process.",
             show_default=False,
         ),
     ] = None,
