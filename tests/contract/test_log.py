@@ -120,6 +120,13 @@ def test_a_missing_partition_is_refused_for_certain(world):
     assert answer.is_certain
 
 
+def test_a_compacted_topic_refuses_a_keyless_record_for_certain(world):
+    topic = world.topic(**{"cleanup.policy": "compact"})
+    [answer] = world.log.write_many([Write(topic, None, b"v", [], 0)])
+    assert isinstance(answer, NotWritten)
+    assert answer.is_certain
+
+
 def test_an_oversize_record_fails_alone(world):
     topic = world.topic(**{"max.message.bytes": "20000"})
     writes = _writes(topic, 5)

@@ -75,12 +75,6 @@ def test_what_is_written_by_a_key_lies_where_java_producers_put_it(kafka, topic,
     assert [answer.partition for answer in answers] == [places[key] for key in keys]
 
 
-def test_a_keyless_record_is_refused_by_a_compacted_topic_for_certain(topic, log):
-    [answer] = log.write_many([Write(topic(config={"cleanup.policy": "compact"}), None, b"v", [])])
-    assert isinstance(answer, NotWritten)
-    assert answer.is_certain
-
-
 def test_a_record_of_a_megabyte_is_read_back(topic, log):
     name = topic(config={"max.message.bytes": "3000000"})
     value = bytes(range(256)) * 4096 * 2

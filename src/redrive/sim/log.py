@@ -43,6 +43,8 @@ class SimLog:
             raise PortError(
                 f"the record is larger than the {known.max_message_bytes} bytes that {topic} takes"
             )
+        if known is not None and known.is_compacted and key is None:
+            raise PortError(f"{topic} is compacted, the record has no key")
         refusal = self._cluster.faults.next_refusal(topic)
         if refusal is not None:
             raise PortError(refusal.detail, retriable=refusal.kind == "unavailable")
