@@ -64,6 +64,17 @@ def test_what_a_former_ladder_still_holds_is_a_dead_letter_when_it_fails_and_the
     assert [(one.reason, one.attempt) for one in _envelopes(world, "orders.dlq")] == [("exhausted", 2)]
 
 
+def test_a_hundred_handlers_run_at_once_from_the_start_though_all_of_them_may_fail():
+    world = World(plan_of(concurrency=100), partitions=100)
+    keys = [TopicPartition("orders", number) for number in range(100)]
+    world.assign(*keys)
+    for key in keys:
+        world.append("orders", key.partition)
+        world.fetch(key)
+
+    assert len(world.engine.runs) == 100
+
+
 def test_what_a_run_has_finished_is_committed_though_it_never_ends():
     world = _working_on(World(plan_of(), partitions=1), count=5)
     world.is_seen_at_work = True

@@ -100,6 +100,11 @@ class Run:
         self.settled = 0
 
     @property
+    def most_dead(self) -> int:
+        """How many dead letters it can cause: it stops at its budget, and has no more than its records."""
+        return min(self.budget, len(self.records))
+
+    @property
     def is_of_tier(self) -> bool:
         """Whether the records come from a retry or replay topic and carry an envelope."""
         return self.wakes_ms is not None

@@ -125,7 +125,7 @@ class Engine:
         lane, listener = run.lane, self.listeners[run.listener]
         self.runs.discard(run)
         listener.slots[run.slot] -= 1
-        listener.budget_out -= run.budget
+        listener.budget_out -= run.most_dead
         lane.runs -= 1
         if not lane.runs:
             lane.last_run = None  # it would keep the records of the run alive
@@ -304,7 +304,7 @@ class Engine:
         if listener.plan.brake:
             listener.brake.admitted(now.mono_ms)
             run.budget = max(1, min(run.budget, (listener.brake.headroom() - listener.budget_out) // 2))
-        listener.budget_out += run.budget
+        listener.budget_out += run.most_dead
         listener.slots[slot] += 1
         lane.slot, lane.last_run = slot, run
         lane.runs += 1
