@@ -64,6 +64,20 @@ def test_what_a_former_ladder_still_holds_is_a_dead_letter_when_it_fails_and_the
     assert [(one.reason, one.attempt) for one in _envelopes(world, "orders.dlq")] == [("exhausted", 2)]
 
 
+def test_jitter_spreads_the_dues_of_records_that_failed_together_over_all_of_it():
+    world = _working_on(World(plan_of("10s", jitter=1.0), partitions=1), count=100)
+    failed_ms = world.clock.wall_ms()
+    for _ in range(100):
+        world.work(outcomes=["transient"])
+    while world.writes:
+        world.answer()
+
+    waits_ms = [envelope.due_ms - failed_ms for envelope in _envelopes(world, "orders.retry.10s")]
+    tenths = [sum(10_000 + 1000 * at <= wait < 11_000 + 1000 * at for wait in waits_ms) for at in range(10)]
+    assert sum(tenths) == 100
+    assert min(tenths) >= 2
+
+
 def test_a_hundred_handlers_run_at_once_from_the_start_though_all_of_them_may_fail():
     world = World(plan_of(concurrency=100), partitions=100)
     keys = [TopicPartition("orders", number) for number in range(100)]
