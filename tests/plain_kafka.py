@@ -129,6 +129,9 @@ def is_all_committed(bootstrap: str, group: str, topics: Sequence[str]) -> bool:
 
 def create_topics(bootstrap: str, names: Iterable[str], partitions: int = 1, **configs: str) -> None:
     """Create topics in one go, and wait until they have leaders."""
+    names = list(names)
+    if not names:
+        return
     client = admin_of(bootstrap)
     wanted = [NewTopic(name, partitions, 1, config=configs) for name in names]
     for future in client.create_topics(wanted, operation_timeout=20).values():
@@ -147,7 +150,9 @@ def create_topics_of(
     known = set(admin_of(bootstrap).list_topics(timeout=10).topics)
     names = [topic.name for topic in wanted if topic.name not in known]
     names = [name for name in names if not any(name.endswith(end) for end in leave_out)]
-    create_topics(bootstrap, names, partitions)
+    states = [name for name in names if name.endswith(".dlq.state")]
+    create_topics(bootstrap, states, partitions, **{"cleanup.policy": "compact"})
+    create_topics(bootstrap, [name for name in names if name not in states], partitions)
     return names
 
 

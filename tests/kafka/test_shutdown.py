@@ -4,61 +4,19 @@ import signal
 import time
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
-from tests.conftest import RunningKafka
-from tests.ledger import Ledger
-from tests.plain_kafka import Given, committed, create_topics_of, send, unique
-from tests.service_process import ServiceProcess
-from tests.services.obedient import Order, Shape, make
+from tests.plain_kafka import committed, unique
+from tests.services.launch import ObedientService
+from tests.services.obedient import Order
 from tests.waiting import until
 
-TARGET = "tests.services.obedient:app"
 DRAIN_S = 1.5
 
 
-class Service:
-    """One service, its topics, its ledger; `process()` is one more process of it."""
-
-    def __init__(self, kafka: RunningKafka, folder, **shape: object) -> None:
-        self.bootstrap = kafka.bootstrap
-        self.shape = Shape(**{"group": unique("group"), "sources": (unique("orders"),), **shape})
-        self.ledger = Ledger(folder / "ledger")
-        self.folder = folder
-        self.source = self.shape.sources[0]
-        self._count = 0
-
-    def create_topics(self, partitions: int = 1) -> None:
-        create_topics_of(self.bootstrap, make(self.shape, self.ledger), partitions)
-
-    def send(self, *orders: Order, partition: int = -1, source: str = "") -> None:
-        values = [Given(msgspec.json.encode(order), None, partition=partition) for order in orders]
-        send(self.bootstrap, source or self.source, values)
-
-    def send_to_each(self, partitions: int, *orders: Order) -> None:
-        values = [msgspec.json.encode(order) for order in orders]
-        send(
-            self.bootstrap,
-            self.source,
-            [Given(value, None, partition=number) for number in range(partitions) for value in values],
-        )
-
-    def process(self, *options: str, **settings: str) -> ServiceProcess:
-        self._count += 1
-        environment = {
-            "SERVICE": msgspec.json.encode(self.shape).decode(),
-            "LEDGER": str(self.ledger.path),
-            "REDRIVE_BOOTSTRAP_SERVERS": self.bootstrap,
-            "REDRIVE_COMMIT_INTERVAL": "200ms",
-            **{f"REDRIVE_{name.upper()}": value for name, value in settings.items()},
-        }
-        return ServiceProcess(TARGET, self.folder / f"log-{self._count}", environment, *options)
-
-
 @pytest.fixture
-def service(kafka: RunningKafka, tmp_path) -> Callable[..., Service]:
-    return lambda **shape: Service(kafka, tmp_path, **shape)
+def service(kafka, tmp_path) -> Callable[..., ObedientService]:
+    return lambda **shape: ObedientService(kafka.bootstrap, tmp_path, **shape)
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["coroutines", "threads"])
