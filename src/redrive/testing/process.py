@@ -1,0 +1,234 @@
+"""One simulated process of an app: the real pump and engine, with handlers that run when they are told to."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from redrive.core.commands import Report, Run, RunResult
+from redrive.core.engine import Engine
+from redrive.core.offsets import identity_of
+from redrive.core.plan import GroupPlan
+from redrive.core.settings import Settings
+from redrive.runtime.declaration import Lifespan, ResolvedApp
+from redrive.runtime.handlers import Invoker
+from redrive.runtime.pump import Pump, PumpSettings
+from redrive.sim.clock import VirtualClock
+from redrive.sim.cluster import SimCluster
+from redrive.sim.loop import VirtualLoop
+
+#: Where something waits for a time that only the engine knows, time moves in steps as an idle pump's.
+_STEP_MS = 100.0
+#: How soon the pump looks for acknowledgements while handlers run.
+_ACKNOWLEDGEMENT_MS = 2.0
+#: More steps at one instant are an endless loop: a handler that feeds its own topic.
+_STEPS_MOST = 20_000
+
+_Slot = tuple[int, int]
+
+
+class Handlers:
+    """Implements the executor port without threads. Plain functions run when results are asked for, one after another."""
+
+    def __init__(self, invokers: Sequence[Invoker], clock: VirtualClock, loop: VirtualLoop) -> None:
+        self._invokers = invokers
+        self._clock = clock
+        self._loop = loop
+        self._queues: dict[_Slot, deque[Run]] = {}
+        self._tasks: dict[_Slot, asyncio.Task[None]] = {}
+        self._results: list[RunResult] = []
+        #: How many results were handed over.
+        self.finished = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether coroutines are out that wait for something."""
+        return bool(self._tasks)
+
+    def submit(self, run: Run) -> None:
+        self._queues.setdefault((run.listener, run.slot), deque()).append(run)
+
+    def results(self, timeout_s: float) -> list[RunResult]:
+        for slot, queue in self._queues.items():
+            if not self._invokers[slot[0]].listener.is_async:
+                self._run(slot, queue)
+            elif queue and slot not in self._tasks:
+                self._tasks[slot] = self._loop.create_task(self._run_awaited(slot, queue))
+        if self._tasks:
+            self._loop.run_until_idle()
+            self._collect()
+        if not self._results:
+            self._clock.pass_time(timeout_s * 1000)
+        taken, self._results = self._results, []
+        self.finished += len(taken)
+        return taken
+
+    def close(self, timeout_s: float) -> bool:
+        for invoker in self._invokers:
+            invoker.stop()
+        running = list(self._tasks.values())
+        for task in running:
+            task.cancel()
+        if running:
+            self._loop.run_until_idle()
+        self._tasks.clear()
+        self._queues.clear()
+        return not running
+
+    def _run(self, slot: _Slot, queue: deque[Run]) -> None:
+        # Pauses between tries in place pass on the clock, wherever the test wants it to stop.
+        horizon_ms, self._clock.horizon_mono_ms = self._clock.horizon_mono_ms, float("inf")
+        while queue:
+            self._results.append(self._invokers[slot[0]].run(queue.popleft()))
+        self._clock.horizon_mono_ms = horizon_ms
+
+    async def _run_awaited(self, slot: _Slot, queue: deque[Run]) -> None:
+        while queue:
+            result = await self._invokers[slot[0]].run_async(queue.popleft())
+            self._results.append(result)
+
+    def _collect(self) -> None:
+        ended = [slot for slot, task in self._tasks.items() if task.done()]
+        for slot in ended:
+            self._tasks.pop(slot).result()  # an error here is redrive's own
+
+
+class Process:
+    """An app at work, from its join to its end. Nothing happens between two calls."""
+
+    def __init__(
+        self, app: ResolvedApp, plan: GroupPlan, settings: Settings, cluster: SimCluster, loop: VirtualLoop
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._clock = cluster.clock
+        self._loop = loop
+        self._source = cluster.source(app.group)
+        self._life = _Life(app.lifespan, loop) if app.lifespan else None
+        invokers = [Invoker(listener, self._clock, threading.Event()) for listener in app.listeners]
+        for invoker in invokers:
+            invoker.resources = self._life.resources if self._life else None
+        self._handlers = Handlers(invokers, self._clock, loop)
+        self.reports: list[Report] = []
+        self._engine = Engine(plan, cluster.counts, self._identity)
+        self._pump = Pump(
+            engine=self._engine,
+            source=self._source,
+            sink=cluster.sink(),
+            executor=self._handlers,
+            cluster=cluster.admin(),
+            clock=self._clock,
+            settings=PumpSettings(
+                starts={listener.topic: listener.start for listener in app.listeners},
+                drain_ms=settings.shutdown_timeout_ms,
+                fetch_records=settings.run_records,
+            ),
+            identity=self._identity,
+            report=self.reports.append,
+        )
+        self._pump.join()
+
+    @property
+    def engine(self) -> Engine:
+        """What it knows of its partitions."""
+        return self._engine
+
+    def settle(self) -> None:
+        """Do all that can be done at this instant."""
+        self._clock.horizon_mono_ms = self._clock.mono_ms()
+        unchanged = 0
+        for _ in range(_STEPS_MOST):
+            before = self._signature()
+            self._pump.step()
+            unchanged = unchanged + 1 if self._signature() == before else 0
+            if unchanged == 2:
+                self._clock.horizon_mono_ms = float("inf")
+                return
+        raise RuntimeError(
+            "the app doesn't come to rest: it may send itself a record for each record it handles"
+        )
+
+    def next_ms(self) -> float:
+        """After how long something may happen by itself."""
+        waits = [self._engine.next_wake_ms - self._clock.wall_ms()]
+        if self._handlers.is_waiting and self._loop.idle_for_ms is not None:
+            waits.append(self._loop.idle_for_ms)
+        lanes = self._engine.lanes.values()
+        if any(lane.pending > lane.waiting for lane in lanes):
+            waits.append(_ACKNOWLEDGEMENT_MS)
+        if self._waits_for_engine():
+            waits.append(_STEP_MS)
+        return max(min(waits), 0.001)
+
+    def stop(self) -> None:
+        """End in order: handlers may finish, what is done is committed."""
+        self._pump.shut_down()
+        if self._life is not None:
+            self._life.end()
+
+    def kill(self) -> None:
+        """End at once: nothing more is committed or confirmed, and the group gives its partitions to others."""
+        self._handlers.close(0)
+        self._cluster.expel(self._source)
+
+    def _waits_for_engine(self) -> bool:
+        """Back-off, brake, pauses, partitions that aren't there yet: the engine and the pump look after them in time."""
+        lanes = self._engine.lanes.values()
+        partitions = sum(self._cluster.counts.get(topic, 0) for topic in self._plan.topics)
+        return (
+            self._cluster.is_down
+            or len(lanes) < partitions
+            or any(lane.waiting or lane.is_paused for lane in lanes)
+            or any(one.outage or one.brake.is_on for one in self._engine.listeners)
+            or any(one.queued and not any(one.slots) for one in self._engine.listeners)
+        )
+
+    def _signature(self) -> tuple[int, ...]:
+        """Changes with whatever happens."""
+        lanes, commits = self._engine.lanes.values(), self._engine.commits
+        ends = (log.end for topic in self._cluster.topics.values() for log in topic.partitions)
+        return (
+            sum(ends),
+            len(lanes),
+            sum(lane.next_offset for lane in lanes),
+            sum(lane.pending for lane in lanes),
+            self._handlers.finished,
+            commits.confirmed,
+            commits.refused,
+        )
+
+    def _identity(self, topic: str) -> str:
+        known = self._cluster.topics.get(topic)
+        return identity_of("sim", known.topic_id if known else topic)
+
+
+class _Life:
+    """An app's lifespan, entered and left by one task, as on a real loop."""
+
+    def __init__(self, lifespan: Lifespan, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._leave = asyncio.Event()
+        self._entered: asyncio.Future[Any] = loop.create_future()
+        self._task = loop.create_task(self._live(lifespan))
+        self.resources = loop.complete(self._begun())
+
+    def end(self) -> None:
+        """Leave it. Raises what it raises."""
+        self._leave.set()
+        self._loop.complete(_awaited(self._task))
+
+    async def _begun(self) -> Any:
+        await asyncio.wait([self._task, self._entered], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+        return self._entered.result()
+
+    async def _live(self, lifespan: Lifespan) -> None:
+        async with lifespan() as resources:
+            self._entered.set_result(resources)
+            await self._leave.wait()
+
+
+async def _awaited(task: "asyncio.Task[None]") -> None:
+    await task
