@@ -103,3 +103,69 @@ def test_what_a_run_has_finished_is_committed_though_it_never_ends():
 
 def _with_drained(plan, tier):
     return msgspec.structs.replace(plan, drained=(*plan.drained, tier))
+
+
+def test_a_record_due_in_six_days_is_posted_on_until_then_and_runs_once_in_time():
+    world = _working_on(World(plan_of("5s", "1h"), partitions=1))
+    world.retry_after_ms = 6 * 24 * 3_600_000
+    world.work(outcomes=["retry-later", "ok"])
+    due_ms = world.clock.wall_ms() + world.retry_after_ms
+    tiers = [TopicPartition(tier.topic, 0) for tier in world.plan.listeners[0].tiers]
+
+    while not world.engine.runs:
+        assert world.clock.wall_ms() <= due_ms
+        while world.writes:
+            world.answer()
+        for tier in tiers:
+            world.fetch(tier)
+        if not world.engine.runs and not world.writes:
+            world.pass_time(max(1.0, world.engine.next_wake_ms - world.clock.wall_ms()))
+
+    assert world.clock.wall_ms() == due_ms
+    assert [run.records[0].topic() for run in world.engine.runs] == ["orders.retry.1h"]
+    hops = [envelope.hops for envelope in _envelopes(world, "orders.retry.1h")]
+    assert hops == list(range(len(hops)))
+    assert len(hops) == 6 * 24 - 1
+    assert _envelopes(world, "orders.retry.1h")[-1].attempt == 1
+    world.settle()
+
+
+def test_a_due_that_cannot_be_true_counts_as_none():
+    world = World(plan_of("5s"), partitions=1)
+    tier = TopicPartition("orders.retry.5s", 0)
+    world.assign(tier)
+    written_ms = world.clock.wall_ms()
+    for due in (b"99999999999999999999", b"253402300799999", b"-5", b"soon"):
+        world.append(tier.topic, headers=[("redrive-group", b"shop"), ("redrive-due-ms", due)])
+    world.fetch(tier)
+
+    assert world.engine.next_wake_ms == written_ms + 5000
+    world.pass_time(5000)
+    assert [len(run.records) for run in world.engine.runs] == [4]
+
+
+def test_the_clock_stepping_back_an_hour_starts_nothing_early_and_stops_nothing_else():
+    world = _working_on(World(plan_of("5s"), partitions=1))
+    world.work(outcomes=["transient", "ok"])
+    world.answer()
+    tier = TopicPartition("orders.retry.5s", 0)
+    world.fetch(tier)
+
+    world.clock.step_wall(-3_600_000)
+    world.append("orders")
+    world.fetch(ORDERS)
+    world.work(outcomes=["transient", "ok"])  # this one is due by the new time
+    world.answer()
+    world.fetch(tier)
+    world.pass_time(5_001)
+    assert [envelope.source_offset for envelope in _running(world)] == [1]
+    world.work(outcomes=["ok", "ok"])
+    assert _running(world) == []
+    world.clock.step_wall(3_600_000)
+    world.tick()
+    assert [envelope.source_offset for envelope in _running(world)] == [0]
+    world.settle()
+
+
+def _running(world: World) -> list:
+    return [read_envelope(record.headers())[0] for run in world.engine.runs for record in run.records]
