@@ -29,7 +29,8 @@ class Commits:
     The commits of one consumer. `identity` gives the hash that a topic's map carries.
 
     A partition that is refused again and again (its topic deleted, a right taken away) must not keep the others from
-    being committed: it is sent alone from then on, each second time without its map, and the others go before it.
+    being committed: it is sent alone from then on, each second time without its map, after the others; of several such
+    partitions one at a time.
     """
 
     def __init__(self, interval_ms: int, identity: Callable[[str], str]) -> None:
@@ -43,7 +44,7 @@ class Commits:
         self._sent_mono_ms = 0.0
         self._next_mono_ms = 0.0
         self._chunk_chars = CHUNK_CHARS
-        #: Refusals in a row of partitions that are sent alone.
+        #: Refusals in a row of partitions that are sent alone, in the order of their turns.
         self._suspects: dict[TopicPartition, int] = {}
         self._round: deque[Lane] = deque()
 
@@ -56,8 +57,10 @@ class Commits:
                 return None
             self._sent = {}
         if not self._round:
-            # A round goes over all lanes once, the suspects last; large ones take several commits.
-            self._round.extend(sorted(lanes, key=lambda lane: self._suspects.get(lane.key, 0)))
+            # A round goes over all lanes, the suspects last; large ones take several commits.
+            turns = {key: turn for turn, key in enumerate(self._suspects, 1)}
+            self._round.extend(sorted(lanes, key=lambda lane: turns.get(lane.key, 0)))
+            self._chunk_chars = min(CHUNK_CHARS, 2 * self._chunk_chars)
         self._fill()
         # The rest of a round follows as soon as this commit is answered.
         self._next_mono_ms = now.mono_ms + (0 if self._round else self._interval_ms)
@@ -71,25 +74,28 @@ class Commits:
         """
         The broker answered commit number `snapshot`; it refused the partitions named. They are sent again.
 
-        Refused as a whole it may have been too large: then the next ones are smaller.
+        Refused as a whole it may have been too large, or one partition spoils it: then it is halved until it passes, or
+        that one is alone.
         """
         if snapshot != self._number or not self._sent:
             return
         failed = set(refused)
         for key, (lane, value) in self._sent.items():
             if key not in failed:
-                self._suspects.pop(key, None)
                 lane.acked = value
+                if self._suspects.pop(key, 0):
+                    self._next_mono_ms = now.mono_ms  # it was mended: the other suspects may be too
         if not failed:
             self.confirmed += 1
-            self._chunk_chars = CHUNK_CHARS
         else:
             self.refused += 1
             self._next_mono_ms = now.mono_ms + self._interval_ms
             if len(self._sent) == 1 or len(failed) < len(self._sent):
-                self._suspects.update((key, self._suspects.get(key, 0) + 1) for key in failed)
+                for key in failed:
+                    self._suspects[key] = self._suspects.pop(key, 0) + 1
             else:
-                self._chunk_chars = max(1, min(self._chunk_chars, _ENTRY_CHARS * len(self._sent)) // 2)
+                self._chunk_chars = sum(len(text) + _ENTRY_CHARS for _, (_, text) in self._sent.values()) // 2
+                self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
         self._sent = {}
 
     def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
@@ -113,7 +119,7 @@ class Commits:
             lane.acked = snapshots.get(lane.key, lane.acked)
 
     def _fill(self) -> None:
-        """Take lanes from the round that fit into one commit; a suspect goes alone."""
+        """Take lanes from the round that fit into one commit; a suspect goes alone, and ends the round."""
         chars = 0
         while self._round:
             lane = self._round[0]
@@ -125,7 +131,8 @@ class Commits:
                     return
                 self._sent[lane.key] = (lane, snapshot)
                 if is_suspect:
-                    self._round.popleft()
+                    # Each refusal costs an interval: a hundred of them in one round would keep the others waiting.
+                    self._round.clear()
                     return
             self._round.popleft()
 

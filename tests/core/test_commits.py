@@ -1,0 +1,283 @@
+"""What finished is committed within a second or two, whatever becomes of other partitions, and of earlier commits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.core.commits import ANSWER_TIMEOUT_MS, CHUNK_CHARS, Commits
+from redrive.core.lane import Lane, ListenerState
+from redrive.core.offsets import METADATA_BUDGET_CHARS, OffsetMap, decode_metadata
+from redrive.core.plan import Now
+from redrive.core.record import TopicPartition
+from tests.sim.engine_world import plan_of
+
+INTERVAL_MS = 1_000
+TICK_MS = 50.0
+WORK = ListenerState(0, plan_of(), 2_000)
+
+
+def lane_of(number, *, topic="orders", offset=0):
+    return Lane(TopicPartition(topic, number), WORK, None, OffsetMap(offset))
+
+
+def large_lane(number):
+    """A partition in which every second record is unfinished: its map fills a commit's metadata."""
+    lane = lane_of(number)
+    lane.offsets.open(range(0, 8_000, 2))
+    lane.offsets.settle(8_000)
+    return lane
+
+
+def keys_of(lanes):
+    return {lane.key for lane in lanes}
+
+
+def _size(offsets):
+    return sum(len(text) + 100 for _, text in offsets.values())
+
+
+class Coordinator:
+    """
+    Takes the commits of some lanes, each answered at the next tick. What it `refuses` of a commit is not stored; `log` holds
+    the sizes of the requests.
+    """
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        self.commits = Commits(INTERVAL_MS, lambda topic: topic)
+        self.mono_ms = 0.0
+        self.stored = {}
+        self.stored_ms = {}
+        self.log = []
+        self.refuses = lambda offsets: ()
+        self.before_tick = lambda: None
+        self._out = None
+
+    def run(self, ms):
+        """Time passes. Gives itself."""
+        end_ms = self.mono_ms + ms
+        while self.mono_ms < end_ms:
+            self.before_tick()
+            if self._out is not None:
+                commit, self._out = self._out, None
+                self.answer(commit)
+            self._out = self.commits.due(self.lanes, self.now)
+            self.mono_ms += TICK_MS
+        return self
+
+    @property
+    def now(self):
+        return Now(self.mono_ms, self.mono_ms)
+
+    def answer(self, commit):
+        refused = set(self.refuses(commit.offsets))
+        stored = {key: value for key, value in commit.offsets.items() if key not in refused}
+        self.log.append(_size(commit.offsets))
+        self.stored.update(stored)
+        self.stored_ms.update(dict.fromkeys(stored, self.mono_ms))
+        self.commits.answered(commit.snapshot, refused, self.now)
+
+    def is_behind(self, lanes):
+        """The lanes whose latest state isn't stored."""
+        return [
+            lane.key for lane in lanes if self.stored.get(lane.key) != lane.offsets.snapshot(lane.key.topic)
+        ]
+
+
+def finishing(coordinator, lanes):
+    """In each of these lanes a record finishes in every tick."""
+
+    def finish():
+        for lane in lanes:
+            lane.offsets.settle(lane.offsets.settled + 1)
+
+    coordinator.before_tick = finish
+
+
+def slowest_ms(coordinator, good, *, seconds):
+    """Run for so long, with all lanes at work. How long one of the `good` ones went without a commit, at most."""
+    finishing(coordinator, coordinator.lanes)
+    coordinator.run(5_000)
+    slowest = 0.0
+    for _ in range(seconds):
+        coordinator.run(1_000)
+        slowest = max(slowest, *(coordinator.mono_ms - coordinator.stored_ms[lane.key] for lane in good))
+    return slowest
+
+
+# -- partitions that are refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_partitions_that_are_refused_for_good_do_not_keep_others_waiting_for_ever(count):
+    good, bad = [lane_of(number) for number in range(8)], [lane_of(n, topic="gone") for n in range(count)]
+    coordinator = Coordinator([*bad, *good])
+    coordinator.refuses = lambda offsets: keys_of(bad) & offsets.keys()
+
+    assert slowest_ms(coordinator, good, seconds=600) <= 2_000
+    assert coordinator.stored.keys() == keys_of(good)
+
+
+def test_a_partition_whose_presence_fails_the_whole_request_does_not_keep_others_waiting_for_ever():
+    good, bad = [lane_of(number) for number in range(8)], [lane_of(0, topic="gone")]
+    coordinator = Coordinator([*bad, *good])
+    coordinator.refuses = lambda offsets: offsets if keys_of(bad) & offsets.keys() else ()
+    finishing(coordinator, coordinator.lanes)
+    coordinator.run(10_000)  # until it is found out which one
+
+    assert slowest_ms(coordinator, good, seconds=600) <= 2_000
+
+
+def test_the_refused_one_is_tried_all_the_time_and_committed_when_it_can_be():
+    good, bad = [lane_of(0)], [lane_of(n, topic="gone") for n in range(50)]
+    coordinator = Coordinator([*bad, *good])
+    coordinator.refuses = lambda offsets: keys_of(bad) & offsets.keys()
+    finishing(coordinator, coordinator.lanes)
+    coordinator.run(120_000)
+
+    coordinator.refuses = lambda offsets: ()  # the right is granted again
+    coordinator.run(10_000)
+
+    assert coordinator.stored.keys() == keys_of([*good, *bad])
+
+
+def test_a_partition_of_which_only_the_map_is_refused_gets_its_frontier_committed():
+    lane, other = large_lane(0), lane_of(1)
+    lane.offsets.close(0)
+    coordinator = Coordinator([lane, other])
+    coordinator.refuses = lambda offsets: [key for key, (_, text) in offsets.items() if len(text) > 100]
+
+    coordinator.run(10_000)
+
+    offset, text = coordinator.stored[lane.key]
+    assert (offset, decode_metadata(text, offset, "orders").ranges) == (lane.offsets.frontier, ())
+    assert other.key in coordinator.stored
+
+
+@given(
+    bad=st.sets(st.integers(0, 11)),
+    whole=st.lists(st.booleans(), max_size=12),
+    limit_chars=st.sampled_from([150, 700, 5_000, 10**6]),
+)
+def test_whatever_was_refused_before_all_that_can_be_is_committed_in_the_end(bad, whole, limit_chars):
+    lanes = [lane_of(number) for number in range(12)]
+    coordinator = Coordinator(lanes)
+    failing = iter(whole)
+
+    def refused(offsets):
+        is_whole = next(failing, False) or (_size(offsets) > limit_chars and len(offsets) > 1)
+        return offsets if is_whole else [key for key in offsets if key.partition in bad]
+
+    coordinator.refuses = refused
+    finishing(coordinator, lanes)
+    coordinator.run(20_000)
+    coordinator.before_tick = lambda: None
+    coordinator.run(60_000)
+
+    assert coordinator.is_behind([lane for lane in lanes if lane.key.partition not in bad]) == []
+    assert not bad & {key.partition for key in coordinator.stored}
+
+
+# -- large ones ------------------------------------------------------------------------------------------------------
+
+
+def test_three_hundred_maps_of_four_thousand_characters_are_committed_as_fast_as_they_are_answered():
+    lanes = [large_lane(number) for number in range(300)]
+    assert 3_900 < len(lanes[0].offsets.snapshot("orders")[1]) <= METADATA_BUDGET_CHARS
+
+    coordinator = Coordinator(lanes).run(4 * TICK_MS)
+
+    assert coordinator.stored.keys() == keys_of(lanes)
+    assert len(coordinator.log) == 3
+    assert max(coordinator.log) <= CHUNK_CHARS
+
+
+def test_where_the_broker_takes_less_the_size_is_found_once_and_then_all_are_committed():
+    lanes = [large_lane(number) for number in range(60)]
+    coordinator = Coordinator(lanes)
+    coordinator.refuses = lambda offsets: offsets if _size(offsets) > 50_000 else ()
+
+    coordinator.run(4_000)
+
+    assert coordinator.stored.keys() == keys_of(lanes)
+    assert len([size for size in coordinator.log if size > 50_000]) <= 4
+
+
+# -- the last commit -------------------------------------------------------------------------------------------------
+
+
+def test_the_last_commit_is_cut_into_requests_that_the_broker_takes_and_leaves_nothing_out():
+    lanes = [large_lane(number) for number in range(130)]
+
+    chunks = Commits(INTERVAL_MS, lambda topic: topic).final(lanes)
+
+    assert {key: value for chunk in chunks for key, value in chunk.items()} == {
+        lane.key: lane.offsets.snapshot("orders") for lane in lanes
+    }
+    assert max(map(_size, chunks)) <= CHUNK_CHARS
+
+
+def test_the_last_commit_says_nothing_of_lanes_that_are_committed_already_or_have_not_begun():
+    begun, waiting = (
+        lane_of(0, offset=7),
+        Lane(TopicPartition("orders", 1), WORK, None, OffsetMap(0, started=False)),
+    )
+    coordinator = Coordinator([begun, waiting]).run(2_000)
+    assert coordinator.commits.final([begun, waiting]) == []
+
+    begun.offsets.settle(8)
+
+    assert [
+        {key: offset for key, (offset, _) in chunk.items()} for chunk in coordinator.commits.final([begun])
+    ] == [{begun.key: 8}]
+
+
+def test_a_part_of_the_last_commit_that_is_not_confirmed_stays_to_be_done():
+    lanes = [large_lane(number) for number in range(130)]
+    commits = Commits(INTERVAL_MS, lambda topic: topic)
+    first, *others = commits.final(lanes)
+
+    commits.confirm(lanes, first)
+
+    assert {key for chunk in commits.final(lanes) for key in chunk} == {
+        key for chunk in others for key in chunk
+    }
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next():
+    lane, commits = lane_of(0), Commits(INTERVAL_MS, lambda topic: topic)
+    first = commits.due([lane], Now(0, 0))
+    lane.offsets.settle(5)
+    commits.answered(first.snapshot, (), Now(0, 10))
+
+    second = commits.due([lane], Now(0, 1_000))
+
+    assert (second.snapshot, second.offsets[lane.key][0]) == (first.snapshot + 1, 5)
+
+
+def test_a_commit_that_is_never_answered_is_given_up_after_a_minute_and_its_late_answer_counts_for_no_other():
+    lane, commits = lane_of(0), Commits(INTERVAL_MS, lambda topic: topic)
+    old = commits.due([lane], Now(0, 0))
+    lane.offsets.settle(5)
+    assert commits.due([lane], Now(0, ANSWER_TIMEOUT_MS - 1)) is None
+    new = commits.due([lane], Now(0, ANSWER_TIMEOUT_MS))
+
+    commits.answered(old.snapshot, (), Now(0, ANSWER_TIMEOUT_MS + 1))
+    assert (lane.acked, commits.confirmed) == (None, 0)
+
+    commits.answered(new.snapshot, (), Now(0, ANSWER_TIMEOUT_MS + 2))
+    assert (lane.acked[0], commits.confirmed) == (5, 1)
+
+
+def test_a_lane_that_went_away_in_the_middle_of_a_round_is_left_out_of_it():
+    lanes = [large_lane(number) for number in range(130)]
+    commits = Commits(INTERVAL_MS, lambda topic: topic)
+    first = commits.due(lanes, Now(0, 0))
+    for lane in lanes:
+        lane.alive = False
+    commits.answered(first.snapshot, (), Now(0, 1))
+
+    assert commits.due([], Now(0, 2)) is None
