@@ -59,7 +59,8 @@ class Engine:
             ListenerState(index, listener, plan.run_records) for index, listener in enumerate(plan.listeners)
         ]
         self.lanes: dict[TopicPartition, Lane] = {}
-        self.runs: set[Run] = set()
+        #: What workers have, in the order in which it was handed out.
+        self.runs: dict[Run, None] = {}
         self._roles: dict[str, tuple[ListenerState, Tier | None]] = {}
         for listener in self.listeners:
             for tier in (*listener.plan.tiers, *listener.plan.drained):
@@ -123,7 +124,7 @@ class Engine:
         """A worker is through with a run, or stopped early."""
         run = result.run
         lane, listener = run.lane, self.listeners[run.listener]
-        self.runs.discard(run)
+        self.runs.pop(run, None)
         listener.slots[run.slot] -= 1
         listener.budget_out -= run.most_dead
         lane.runs -= 1
@@ -158,7 +159,13 @@ class Engine:
 
     def harvest(self, now: Now) -> None:
         """Settle what runs that are still out have finished so far."""
+        seen: set[Lane] = set()
         for run in self.runs:
+            # Only a lane's first: the next one may be at work while the result of the first is still on its way, and
+            # to settle beyond that would claim its failures as finished.
+            if run.lane in seen:
+                continue
+            seen.add(run.lane)
             taken = run.taken()
             if taken - 1 > run.settled and run.lane.alive:
                 run.moved_mono_ms = now.mono_ms
@@ -310,7 +317,7 @@ class Engine:
         lane.runs += 1
         if listener.outage is not None:
             listener.outage.probe = run
-        self.runs.add(run)
+        self.runs[run] = None
         self._outbox.append(run)
 
     def _run_of_source(self, lane: Lane, slot: int, most: int) -> Run | None:
