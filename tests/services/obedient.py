@@ -24,8 +24,8 @@ class Shape(msgspec.Struct, frozen=True):
     is_async: bool = False
     concurrency: int = 1
     max_attempts: int | None = None
-    #: False: a bad release, whose handler always fails as a bug does.
-    works: bool = True
+    #: What each run takes besides.
+    takes_s: float = 0.0
 
 
 class Order(msgspec.Struct, omit_defaults=True):
@@ -81,7 +81,9 @@ def _coroutine(shape, ledger):
 
 def _begin(shape: Shape, ledger: Ledger, order: Order, record: Record) -> None:
     ledger.note(record, order.seen)
-    if order.bug or not shape.works:
+    if shape.takes_s:
+        time.sleep(shape.takes_s)
+    if order.bug:
         raise TypeError
     if record.attempt <= order.fails:
         raise ConnectionError
