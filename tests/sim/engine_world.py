@@ -354,7 +354,9 @@ class World:
                 case Run():
                     self._submit(command)
                 case Produce():
-                    assert self.engine.lanes.get(command.token.lane.key) is command.token.lane, "a successor of a partition that is gone"
+                    assert self.engine.lanes.get(command.token.lane.key) is command.token.lane, (
+                        "a successor of a partition that is gone"
+                    )
                     self.writes.append(command)
                 case Commit():
                     self._check_claims(command.offsets)
@@ -429,8 +431,13 @@ class World:
         return is_read and not self.engine.runs and not any(_has_left(lane) for lane in lanes)
 
     def _check_nothing_is_left(self) -> None:
-        for lane in self.engine.lanes.values():
+        for _ in range(20):  # the answer to one may be waited for in vain, the rest may come one by one
+            self.pass_time(10_000)
+            while self.commits:
+                self.answer_commit()
+        for key, lane in self.engine.lanes.items():
             self.truth.check_end(lane)
+            assert self.committed.get(key, (0, ""))[0] >= _end(self.cluster, key), f"{key}: not committed"
         for listener in self.engine.listeners:
             assert (listener.queued, listener.budget_out, sum(listener.slots)) == (0, 0, 0)
 
