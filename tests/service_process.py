@@ -83,6 +83,10 @@ class ServiceProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Kill it where it still runs."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
 

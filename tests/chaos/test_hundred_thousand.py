@@ -21,9 +21,9 @@ from tests.services.obedient import Order
 from tests.waiting import until
 
 PARTITIONS = 4
-#: More with REDRIVE_CHAOS=1, as before a release.
-IS_LONG = bool(os.environ.get("REDRIVE_CHAOS"))
-SEED = int(os.environ.get("REDRIVE_CHAOS_SEED", "7"))
+#: More with REDRIVE_TEST_CHAOS=1, as before a release.
+IS_LONG = bool(os.environ.get("REDRIVE_TEST_CHAOS"))
+SEED = int(os.environ.get("REDRIVE_TEST_SEED", "7"))
 #: What a killed process did in its last two commit intervals and a half may be done again.
 LAST_MS = 2500
 GARBAGE = b"\xff{not json"
@@ -120,7 +120,7 @@ def test_with_processes_killed_each_is_handled_at_least_once_and_the_extras_are_
         until(lambda: count_all(shop.bootstrap, f"{shop.source}.dlq") >= count * 11 // 1000, "all letters")
     finally:
         for process in processes:
-            process.kill()
+            process.end()
 
     runs = Counter((_number(run.event_id), run.attempt) for run in shop.ledger.runs())
     letters = Counter(_number(letter.own["id"]) for letter in read_all(shop.bootstrap, f"{shop.source}.dlq"))

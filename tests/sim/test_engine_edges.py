@@ -4,10 +4,11 @@ import msgspec
 
 from redrive.core.commands import Refusal
 from redrive.core.dialects import read_envelope
+from redrive.core.offsets import decode_metadata
 from redrive.core.plan import Tier
 from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition
-from tests.sim.engine_world import World, plan_of
+from tests.sim.engine_world import World, identity, plan_of
 
 AWAY = Refusal("unavailable", "no broker")
 SOURCE = ("redrive-source-topic", b"orders")
@@ -184,3 +185,49 @@ def test_nothing_of_a_run_is_claimed_while_the_result_of_the_one_before_it_is_st
     world.engine.harvest(world.clock.now())
 
     assert world.engine.lanes[ORDERS].offsets.frontier < second.records[0].offset()
+
+
+def test_a_record_whose_successor_is_refused_is_not_committed_and_those_behind_it_are_in_the_map():
+    world = _working_on(World(plan_of("5s"), partitions=1), count=3)
+    world.work(outcomes=["ok", "transient", "ok", "ok"])
+
+    world.answer(0, AWAY, written=False)
+    world.revoke(ORDERS)
+    world.let_go(ORDERS)
+
+    offset, metadata = world.committed[ORDERS]
+    assert (offset, decode_metadata(metadata, 1, identity("orders")).ranges) == (1, ((2, 3),))
+
+
+def test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter():
+    world = _working_on(World(plan_of("5s", "30s", "10m"), partitions=1))
+    ran_on = []
+    for tier in ("orders.retry.5s", "orders.retry.30s", "orders.retry.10m", "orders.dlq"):
+        ran_on.append(next(iter(world.engine.runs)).records[0].topic())
+        world.work(outcomes=["transient", "ok"])
+        assert [produce.topic for produce in world.writes] == [tier]
+        world.answer()
+        world.fetch(TopicPartition(tier, 0))
+        world.pass_time(600_001)
+
+    assert ran_on == ["orders", "orders.retry.5s", "orders.retry.30s", "orders.retry.10m"]
+    assert [letter.attempt for letter in _envelopes(world, "orders.dlq")] == [4]
+
+
+def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_is_kept_and_runs():
+    world = World(plan_of("5s"), partitions=1, window_bytes=4_000)
+    tier = TopicPartition("orders.retry.5s", 0)
+    world.assign(tier)
+    for _ in range(8):
+        world.append(tier.topic, headers=[("redrive-group", b"shop")])
+    records = list(world.cluster.partition(tier))
+    # One poll gives several batches of a partition: the pause that the first one causes comes too late for the others.
+    for batch in (records[:4], records[4:]):
+        world.engine.fetched(tier, batch, world.clock.now())
+    world.positions[tier] = 8
+    world.pass_time(0)
+    assert tier in world.paused
+
+    world.pass_time(5_001)
+    ran = [record.offset() for run in world.engine.runs for record in run.records]
+    assert ran == list(range(8))
