@@ -212,6 +212,8 @@ def test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter():
 
     assert ran_on == ["orders", "orders.retry.5s", "orders.retry.30s", "orders.retry.10m"]
     assert [letter.attempt for letter in _envelopes(world, "orders.dlq")] == [4]
+    [letter] = world.cluster.partition(TopicPartition("orders.dlq", 0))
+    assert [value for name, value in letter.headers() if name == "redrive-attempt"] == [b"4"]
 
 
 def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_is_kept_and_runs():

@@ -1,0 +1,100 @@
+"""
+Faults known from hand-made retry code, each as a change of redrive's source and the tests that must find it.
+
+A change is an exact text and what replaces it, everywhere it stands in the file; a text that isn't there any more is an
+error, so a plant can't wither unseen.
+"""
+
+from typing import NamedTuple
+
+
+class Plant(NamedTuple):
+    """`says`: what the failing tests must show, so that they are red for this reason and no other."""
+
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    says: str
+
+
+_EDGES = "tests/sim/test_engine_edges.py"
+_REFUSED = (
+    f"{_EDGES}::test_a_record_whose_successor_is_refused_is_not_committed_and_those_behind_it_are_in_the_map"
+)
+_LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter"
+
+PLANTS = {
+    "commits although the dead-letter or retry write failed": Plant(
+        "core/successors.py",
+        '        counters.write_failures["dead-letter" if pending.is_dead_letter else "retry"] += 1\n',
+        "        self.delivered(pending)\n        return\n",
+        (_REFUSED,),
+        "orders.*1 claimed",
+    ),
+    "a cumulative commit carries an unfinished record": Plant(
+        "core/offsets.py",
+        "        frontier = self.frontier\n        return frontier, encode_metadata(frontier, self.finished_above_frontier(), identity)\n",
+        "        return self.settled, encode_metadata(self.settled, (), identity)\n",
+        (_REFUSED,),
+        "orders.*1 claimed",
+    ),
+    "decodes outside the protected part": Plant(
+        "runtime/handlers.py",
+        "            try:\n                value = decode(record.value())\n            except BaseException as error:\n",
+        "            value = decode(record.value())\n            try:\n                pass\n            except BaseException as error:\n",
+        ("tests/app/test_calling.py::test_poison_never_quotes_the_value",),
+        "DecodeError|ValidationError|null value",
+    ),
+    "pauses without keeping what was fetched": Plant(
+        "core/engine.py",
+        "        lane.next_offset = end\n        lane.listener.weighed(records)\n",
+        "        lane.next_offset = end\n        if lane.is_paused:\n            return\n",
+        (f"{_EDGES}::test_what_comes_for_a_partition_that_was_paused_a_moment_ago_is_kept_and_runs",),
+        r"\[0, 1, 2, 3\] == \[0, 1, 2, 3, 4, 5, ?\.*",
+    ),
+    "appends the attempt header": Plant(
+        "core/dialects.py",
+        "    return [*foreign_headers(headers), *write_headers(envelope)]\n",
+        "    return [*(headers or ()), *write_headers(envelope)]\n",
+        (_LADDER,),
+        r"\[b'1', b'2', b'3', b'4'\] == \[b'4'\]",
+    ),
+    "classifies by text": Plant(
+        "core/failure.py",
+        "        reading = reading_of(exc)\n        finding = None\n",
+        '        reading = reading_of(exc)\n        finding = _Finding(Kind.TRANSIENT, "its text", exc) if "timeout" in str(exc) else None\n',
+        ("tests/core/test_classification.py::test_the_text_never_decides",),
+        "timeout",
+    ),
+    "checks the attempts before the last tier ran": Plant(
+        "core/policy.py",
+        "        return attempt >= self.max_attempts or",
+        "        return attempt >= self.max_attempts - 1 or",
+        (_LADDER,),
+        r"'orders.dlq'\] == \['orders.retry.10m'\]",
+    ),
+    "a replay counts as sent what it never waited for": Plant(
+        "deadletters/replay.py",
+        "            if isinstance(answer, Written):\n",
+        "            if answer is not None:\n",
+        ("tests/deadletters/test_replay.py::test_a_refused_copy_gives_its_letter_back",),
+        r"\(2, 0, 0, 0, 2\) == \(1, 1, 0, 0, 2\)",
+    ),
+    "the whole consumer sleeps for one record": Plant(
+        "runtime/pump.py",
+        "        elif self.engine.wants_records() or self._make_room_to_poll(now):\n",
+        "        elif self.engine.next_wake_ms > 1 << 61:\n",
+        ("tests/testing/test_waiting.py::test_a_record_that_waits_ten_minutes_holds_up_no_other",),
+        "not enough values to unpack",
+    ),
+    "claims what a later run finished while an earlier one's failures are unknown": Plant(
+        "core/engine.py",
+        "            if run.lane in seen:\n",
+        "            if run.lane is None:\n",
+        (
+            f"{_EDGES}::test_nothing_of_a_run_is_claimed_while_the_result_of_the_one_before_it_is_still_on_its_way",
+        ),
+        r"frontier",
+    ),
+}

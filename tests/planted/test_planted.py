@@ -1,0 +1,62 @@
+"""Each planted fault is found: its tests turn red, and say what it did."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import redrive
+from tests.broker import ROOT
+from tests.planted.plants import PLANTS
+
+SOURCE = ROOT / "src" / "redrive"
+
+
+def _copy(folder: Path) -> Path:
+    shutil.copytree(SOURCE, folder / "redrive", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder / "redrive"
+
+
+def _run(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
+    """The tests' exit code and what they said, run on the copy."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        *tests,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_turns_its_tests_red(name, tmp_path):
+    plant = PLANTS[name]
+    copy = _copy(tmp_path)
+    text = (copy / plant.file).read_text()
+    assert plant.old in text, f"the text that this plant replaces isn't in {plant.file} any more"
+    (copy / plant.file).write_text(text.replace(plant.old, plant.new))
+
+    code, said = _run(copy, plant.tests)
+
+    assert (code, bool(re.search(plant.says, said))) == (1, True), said
+
+
+def test_without_a_plant_the_same_tests_are_green_on_a_copy(tmp_path):
+    tests = {test for plant in PLANTS.values() for test in plant.tests}
+
+    code, said = _run(_copy(tmp_path), tuple(sorted(tests)))
+
+    assert code == 0, said
+    assert Path(redrive.__file__).parent == SOURCE  # the copy is another one
