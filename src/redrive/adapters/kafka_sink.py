@@ -94,7 +94,7 @@ class KafkaSink:
         self._answers.extend((token, Refusal("unavailable", why)) for token in lost.values())
         self.client = Producer(self._conf)
         self._single = None
-        self._is_broken = False
+        self._is_broken, self._fatal = False, ""
 
     def _alone(self) -> Any:
         if self._single is None:
@@ -102,8 +102,11 @@ class KafkaSink:
         return self._single.client
 
     def _on_delivery(self, number: int, error: KafkaError | None, _: Message | None = None) -> None:
+        if number not in self._out:
+            return  # by a producer that was given up: its records were answered as refused
         if error is None:
-            self._answer(number, None)
+            if (token := self._out.pop(number, None)) is not None:
+                self._answers.append((token, None))
         elif error.fatal() or error.code() in _FATAL:
             self._is_broken = True
             self._answer(number, Refusal("unavailable", self._fatal or _told(error)))
@@ -113,10 +116,7 @@ class KafkaSink:
             )
 
     def _answer(self, number: int, refusal: Refusal | None) -> None:
-        # A report of a producer that was given up finds nothing here: its records were answered as refused.
-        token = self._out.pop(number, None)
-        if token is not None:
-            self._answers.append((token, refusal))
+        self._answers.append((self._out.pop(number), refusal))
 
 
 class _Single:

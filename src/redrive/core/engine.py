@@ -251,6 +251,11 @@ class Engine:
         return True
 
     @property
+    def record_bytes(self) -> float:
+        """How large records of the listener with the largest ones are, at least 1."""
+        return max(1.0, *(listener.mean_bytes for listener in self.listeners))
+
+    @property
     def next_wake_ms(self) -> float:
         """The wall time at which a held record must be looked at."""
         return self._next_wake_ms
@@ -445,6 +450,7 @@ class Engine:
         """Records of a tier wait for their due in the lane's window; another group's are passed by."""
         counters, window, mine = lane.listener.counters, lane.window, self._groups
         held: list[int] = []
+        hold = window.hold
         for record in records:
             group, due_ms = read_due(headers_of(record))
             if group not in mine:
@@ -454,8 +460,11 @@ class Engine:
             if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * tier.delay_ms:
                 counters.envelope_errors += due_ms is not None
                 due_ms = timestamp_ms + tier.delay_ms
-            wake_ms = wake_of(due_ms, timestamp_ms, tier.delay_ms)
-            (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
+            if due_ms <= timestamp_ms + tier.delay_ms:  # nearly all
+                hold(due_ms, record)
+            else:
+                wake_ms = wake_of(due_ms, timestamp_ms, tier.delay_ms)
+                (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
             held.append(record.offset())
         lane.offsets.open(held)
         lane.offsets.settle(end)

@@ -54,6 +54,11 @@ def reading_of(exc: BaseException) -> Reading:
         return _read_type(type(exc))
 
 
+def reading_of_type(cls: type[BaseException]) -> Reading:
+    """How exceptions of this type are read."""
+    return _read_type(cls)
+
+
 def row_for(exc: BaseException) -> Row | None:
     """The row of the table that decides this exception, without its causes; None when none does."""
     reading = reading_of(exc)

@@ -11,12 +11,13 @@ that gets further is worth a try; it is permanent when all of them are. Cancella
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 import msgspec
 
 from redrive.core.classification import Kind
-from redrive.core.evidence import Reading, may_tell, read, reading_of, row_for, text
+from redrive.core.evidence import Reading, may_tell, read, reading_of, reading_of_type, row_for, text
 from redrive.core.fingerprint import fingerprint
 from redrive.core.retry_after import retry_after_ms
 from redrive.core.stack import (
@@ -44,6 +45,7 @@ Classes = type[BaseException] | Iterable["Classes"]
 # How far hostile or degenerate exceptions are followed.
 _CHAIN = 32
 _LEAVES = 64
+_TYPES_CACHED = 1024
 _RULE_BYTES = 512
 
 _DECLARABLE = (Kind.TRANSIENT, Kind.PERMANENT, Kind.OUTAGE)
@@ -193,9 +195,36 @@ class _Finding(NamedTuple):
 
 def _judged(exc: BaseException, failures: Failures, now_ms: float) -> _Finding:
     try:
+        if not failures.rules and not failures.declared and next_in_chain(exc) is None:
+            known = _known(exc, failures.unknown)
+            if known is not None:
+                return _Finding(*known, exc)
         return _Judge(failures, now_ms).judge(exc)
     except BaseException:  # whatever was overlooked: judging must not fail
         return _Finding(failures.unknown, f"it can't be judged: unknown={failures.unknown}", exc)
+
+
+def _known(exc: BaseException, unknown: Kind) -> tuple[Kind, str] | None:
+    try:
+        return _known_by_type(type(exc), unknown)  # type: ignore[arg-type]  # mypy asks whether an instance is hashable
+    except BaseException:  # a metaclass whose hash or comparison raises
+        return None
+
+
+@lru_cache(_TYPES_CACHED)
+def _known_by_type(cls: type[BaseException], unknown: Kind) -> tuple[Kind, str] | None:
+    """
+    Kind and rule of all exceptions of a type that has nothing more to tell: no attributes, no causes asked.
+
+    Most failures are of such a type, and judging one anew takes as long as all else that is done about it.
+    """
+    reading = reading_of_type(cls)
+    if reading.is_open or reading.has_attributes or reading.probes or reading.is_group or reading.is_signal:
+        return None
+    row = reading.row
+    if row is None or row.kind is None:
+        return unknown, _unknown_rule(unknown)
+    return row.kind, row.rule
 
 
 class _Judge:
@@ -242,7 +271,7 @@ class _Judge:
             row = row_for(node)
             if row is not None and row.kind is not None:
                 return _Finding(row.kind, row.rule + _whose(node, exc), exc, None, row.is_echo)
-        return _Finding(self._failures.unknown, f"no rule knows it: unknown={self._failures.unknown}", exc)
+        return _Finding(self._failures.unknown, _unknown_rule(self._failures.unknown), exc)
 
     def _of_group(self, group: BaseException) -> _Finding | None:
         findings: list[_Finding] = []
@@ -266,6 +295,10 @@ class _Judge:
                 if wait_ms is not None:
                     return wait_ms
         return None
+
+
+def _unknown_rule(unknown: Kind) -> str:
+    return f"no rule knows it: unknown={unknown}"
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:

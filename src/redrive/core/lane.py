@@ -25,6 +25,7 @@ FIRST_RUN_RECORDS = 16
 #: Two runs to a slot: the worker finds the next one waiting when it ends the first.
 RUNS_PER_SLOT = 2
 CAUSES_MOST = 100
+SAMPLE_RECORDS = 50
 #: How much is fetched ahead of the handlers: by their pace, and by memory.
 BACKLOG_MS = 10_000.0
 BACKLOG_BYTES = 16 << 20
@@ -119,8 +120,9 @@ class ListenerState:
         self.mean_ms = latest_ms if latest_ms > self.mean_ms else 0.7 * self.mean_ms + 0.3 * latest_ms
 
     def weighed(self, records: list[RawRecord]) -> None:
-        """Learn how large records are: at once when they got larger, slowly when they got smaller."""
-        latest = sum(map(len, records)) / len(records)
+        """Learn from a sample how large records are: at once when they got larger, slowly when they got smaller."""
+        sample = records[:: 1 + len(records) // SAMPLE_RECORDS]
+        latest = sum(map(len, sample)) / len(sample)
         self.mean_bytes = latest if latest > self.mean_bytes else 0.7 * self.mean_bytes + 0.3 * latest
 
     def is_hungry(self) -> bool:

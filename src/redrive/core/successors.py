@@ -97,10 +97,11 @@ class Successors:
 
     def delivered(self, pending: Pending) -> None:
         """All in-sync replicas have it: the offset of its record may pass."""
-        lane = pending.lane
-        self._end(pending)
+        lane, record = pending.lane, pending.record
+        lane.pending -= 1
+        lane.pending_bytes -= len(record)
         if lane.alive:
-            lane.offsets.close(pending.record.offset())
+            lane.offsets.close(record.offset())
 
     def refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""

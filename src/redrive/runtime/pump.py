@@ -9,10 +9,11 @@ happened and performs what the engine asks.
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from redrive.core.commands import Commit, Pause, Produce, Report, Resume, Run
+from redrive.core.commands import Command, Commit, Pause, Produce, Report, Resume, Run
 from redrive.core.engine import Engine, Start
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
@@ -73,6 +74,14 @@ class Pump:
         self.stepped_mono_ms = clock.mono_ms()
         self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
         self._clock, self._settings, self._identity = clock, settings, identity
+        self._performers: dict[type[Command], Callable[[Any], None]] = {
+            Run: executor.submit,
+            Produce: self._produce,
+            Commit: source.commit,
+            Pause: lambda pause: source.pause(pause.partitions),
+            Resume: lambda resume: source.resume(resume.offsets),
+            Report: report,
+        }
         self._never = threading.Event()
         self._outstanding = 0
         self._polled_mono_ms = clock.mono_ms()
@@ -171,15 +180,11 @@ class Pump:
             BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms - now.wall_ms)
         )
         self._polled_mono_ms = now.mono_ms
-        records_in = bytes_in = 0
         for key, records in self._source.poll(wait_ms / 1000, self._fetch_records):
-            records_in += len(records)
-            bytes_in += sum(map(len, records))
             self.engine.fetched(key, records, self._clock.now())
-        if records_in:
-            self._fetch_records = max(
-                1, min(self._settings.fetch_records, FETCH_BYTES * records_in // (bytes_in + 1))
-            )
+        self._fetch_records = max(
+            1, min(self._settings.fetch_records, int(FETCH_BYTES / self.engine.record_bytes))
+        )
         if problems := self._source.problems():
             self._handle(problems)
         if (self._unstarted or self._cut) and now.mono_ms >= self._ask_mono_ms:
@@ -224,20 +229,11 @@ class Pump:
 
     def _perform(self) -> None:
         for command in self.engine.take_commands():
-            match command:
-                case Run():
-                    self._executor.submit(command)
-                case Produce():
-                    self._outstanding += 1
-                    self._sink.produce(command)
-                case Commit():
-                    self._source.commit(command)
-                case Pause():
-                    self._source.pause(command.partitions)
-                case Resume():
-                    self._source.resume(command.offsets)
-                case Report():
-                    self.report(command)
+            self._performers[type(command)](command)
+
+    def _produce(self, produce: Produce) -> None:
+        self._outstanding += 1
+        self._sink.produce(produce)
 
     def _drain(self, keys: Sequence[TopicPartition]) -> None:
         """
