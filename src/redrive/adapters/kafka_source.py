@@ -1,6 +1,5 @@
 """A member of a consumer group on Apache Kafka, as the pump needs it (`runtime/ports.py`, Source)."""
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -52,7 +51,7 @@ class KafkaSource:
         self._events: GroupEvents | None = None
         self._broken: BaseException | None = None
         self._starting: dict[TopicPartition, int | None] | None = None
-        self._commits_out: deque[int] = deque()
+        self._commit_out: Commit | None = None
         self._has_joined = False
         self._is_down = False
         self._is_closed = False
@@ -120,13 +119,13 @@ class KafkaSource:
             self.client.seek(ClientPartition(*key, OFFSET_BEGINNING if offset is None else offset))
 
     def commit(self, commit: Commit) -> None:
+        self._commit_out = commit
         try:
             self.client.commit(offsets=_told(commit.offsets), asynchronous=True)
         except KafkaException as error:
+            self._commit_out = None
             text = str(error.args[0])
             self._answers.append((commit.snapshot, dict.fromkeys(commit.offsets, text)))
-        else:
-            self._commits_out.append(commit.snapshot)
 
     def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
         answers, self._answers = self._answers, []
@@ -202,15 +201,20 @@ class KafkaSource:
             self._broken = error
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
+        self._is_down = self._is_down and error is not None
+        # By what it says: an answer that comes late, when nobody waits for it any more, or never comes, must not count
+        # for another commit. One that says the same counts: the same is stored, or refused.
+        told = {TopicPartition(at.topic, at.partition): (at.offset, at.metadata or "") for at in partitions}
+        commit = self._commit_out
+        if commit is None or told != commit.offsets:
+            return
+        self._commit_out = None
         refused = {
             TopicPartition(at.topic, at.partition): str(at.error or error)
             for at in partitions
             if error is not None or at.error is not None
         }
-        self._is_down = self._is_down and error is not None
-        # Answers come in the order of the commits; one that nobody waits for any more must not count for the next.
-        if self._commits_out:
-            self._answers.append((self._commits_out.popleft(), refused))
+        self._answers.append((commit.snapshot, refused))
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
