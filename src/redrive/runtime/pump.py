@@ -126,10 +126,9 @@ class Pump:
             self._take_results(0.0)
             self._poll(now)
         else:
-            wait_ms = min(PACE_MS, max(0.5, self.engine.next_wake_ms - now.wall_ms))
             if not self.engine.runs:  # an outage, the brake, or writes that are refused
-                self._clock.wait(self._never, wait_ms)
-            self._take_results(wait_ms)
+                self._clock.wait(self._never, min(PACE_MS, max(0.5, self.engine.next_wake_ms - now.wall_ms)))
+            self._take_results(PACE_MS)
         self._take_answers(now)
         self._perform()
 
@@ -175,10 +174,10 @@ class Pump:
     # -- parts of a step -----------------------------------------------------------------------------------------
 
     def _poll(self, now: Now) -> None:
-        busy = self.engine.runs or self._outstanding
-        wait_ms = min(
-            BUSY_POLL_MS if busy else IDLE_POLL_MS, max(0.0, self.engine.next_wake_ms - now.wall_ms)
-        )
+        wait_ms = BUSY_POLL_MS
+        if not self.engine.runs:
+            most_ms = BUSY_POLL_MS if self._outstanding else IDLE_POLL_MS
+            wait_ms = min(most_ms, max(0.0, self.engine.next_wake_ms - now.wall_ms))
         self._polled_mono_ms = now.mono_ms
         for key, records in self._source.poll(wait_ms / 1000, self._fetch_records):
             self.engine.fetched(key, records, self._clock.now())
