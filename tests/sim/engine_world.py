@@ -239,6 +239,7 @@ class World:
         self.workers: dict[tuple[int, int], Worker] = {}
         self.writes: list[Produce] = []
         self.commits: list[Commit] = []
+        self.given_up: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.draining: set[TopicPartition] = set()
@@ -277,6 +278,8 @@ class World:
                     self.committed.update(last)
                     self.engine.commits.confirm(lanes, last)
         self.engine.forget(keys)
+        for commit in self.commits:
+            self.given_up[commit.snapshot].update(keys)
         for key in keys:
             self.positions.pop(key, None)
             self.draining.discard(key)
@@ -335,7 +338,10 @@ class World:
         """The oldest commit on its way is stored and answered."""
         if self.commits:
             commit = self.commits.pop(0)
-            self.committed.update({key: value for key, value in commit.offsets.items() if key not in refused})
+            # A broker takes a member's commits in their order, and none of a partition that the member has given up:
+            # a late answer never undoes what was committed after it.
+            kept = [key for key in commit.offsets if key not in refused and key not in self.given_up[commit.snapshot]]
+            self.committed.update({key: commit.offsets[key] for key in kept})
             self.engine.commits.answered(commit.snapshot, refused, self.clock.now())
             self._perform()
 
