@@ -352,6 +352,13 @@ _EVENTS = (
         ("topic", "partition"),
     ),
     LogEvent(
+        "log-restarted",
+        "error",
+        "%(topic)s/%(partition)s ends before offset %(offset)s, up to which this group has read it: the topic was made anew, or "
+        "its brokers lost records. It is read again from its beginning; what was handled and is still there runs once more.",
+        ("topic", "partition"),
+    ),
+    LogEvent(
         "handlers-left",
         "warning",
         "Handlers were still running after %(seconds)s s and are left behind. Their records were not committed: the next "

@@ -198,15 +198,17 @@ class Engine:
 
     def log_was_cut(self, key: TopicPartition, earliest: int) -> int:
         """
-        The next offset of a partition doesn't exist any more; the log begins at `earliest` now. How many were lost.
+        The next offset of a partition doesn't exist any more; the log begins at `earliest` now, and is fetched from
+        there. How many records were lost; of a partition that was to begin wherever its log does, none.
 
         What was fetched before is kept: it runs, and its successors are waited for. Only where the log begins *below*
         (cut at its end, or made anew) nothing that is known of it holds.
         """
         lane = self.lanes[key]
-        wanted = max(0, lane.next_offset)
-        if earliest < lane.next_offset:
+        wanted = lane.next_offset
+        if earliest < wanted:
             self.assigned({key: Start(earliest)})
+            self._resume([self.lanes[key]])
             return 0
         lane.next_offset = earliest
         if not lane.offsets.started:
@@ -216,7 +218,8 @@ class Engine:
         else:
             lane.queue.append(Batch([], earliest))
             self._make_ready(lane)
-        return earliest - wanted
+        self._resume([lane])
+        return 0 if wanted < 0 else earliest - wanted
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """These partitions are no longer ours: whatever still comes back for them is dropped."""

@@ -269,10 +269,12 @@ class Pump:
             if ignored:
                 fields = {"topic": key.topic, "partition": key.partition, "why": ignored}
                 self.report(Report("map-ignored", fields))
+        new = [key for key, at in committed.items() if at.offset is None]
+        latest = [key for key in new if self._settings.starts.get(key.topic) == "latest"]
         try:
             self._learn_partitions(keys)
-            new = [key for key, at in committed.items() if at.offset is None]
-            starts.update(self._first_starts(new, timeout_s))
+            starts.update((key, Start(None)) for key in new if key not in latest)
+            starts.update(self._starts_at_end(latest, timeout_s))
         except PortError as error:
             self.report(Report("start-unknown", {"error": str(error)}))
         self._unstarted.difference_update(starts)
@@ -289,15 +291,15 @@ class Pump:
             found = self._cluster.describe()
             self.engine.partitions.update((name, topic.partitions) for name, topic in found.items())
 
-    def _first_starts(self, keys: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, Start]:
+    def _starts_at_end(self, keys: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, Start]:
         """
-        Where partitions begin that the group has never committed; those that nobody can tell yet are left out.
+        Where partitions begin that the group has never committed, for `start="latest"`; those that nobody can tell yet
+        are left out.
 
-        At their end only for `start="latest"`, and only in topics of which nothing is committed: a partition that was
-        added later holds records that nobody has read.
+        At their end only in topics of which nothing is committed: a partition that was added later holds records that
+        nobody has read.
         """
-        latest = {key.topic for key in keys if self._settings.starts.get(key.topic) == "latest"}
-        at_end = {topic for topic in latest if not self._was_committed(topic, timeout_s)}
+        at_end = {topic for topic in {key.topic for key in keys} if not self._was_committed(topic, timeout_s)}
         ends = self._cluster.offsets([key for key in keys if key.topic in at_end], "latest")
         starts = {key: Start(None) for key in keys if key.topic not in at_end}
         return starts | {key: Start(end) for key, end in ends.items()}
@@ -325,30 +327,30 @@ class Pump:
             self.last_problem = problem
             if problem.kind == "out-of-range" and problem.key is not None:
                 self._cut.add(problem.key)
+                self._ask_mono_ms = 0.0
             elif problem.kind == "fatal":
                 raise PortError(f"the consumer is of no use any more: {problem.detail}")
             else:
                 self.report(Report("source-problem", {"kind": problem.kind, "error": problem.detail}))
-        if self._cut:
-            self._jump_over_lost(list(self._cut))
 
     def _jump_over_lost(self, keys: Sequence[TopicPartition]) -> None:
         """Retention was faster than this group: tell how many records nobody will ever see, and go on."""
         try:
             found = self._cluster.offsets(keys, "earliest")
         except PortError as error:
-            self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
             self.report(Report("start-unknown", {"error": str(error)}))
             return
         for key, earliest in found.items():
             self._cut.discard(key)
             if (lane := self.engine.lanes.get(key)) is None:
                 continue
-            fields = {"topic": key.topic, "partition": key.partition, "offset": max(0, lane.next_offset)}
+            fields = {"topic": key.topic, "partition": key.partition, "offset": lane.next_offset}
             lost = self.engine.log_was_cut(key, earliest)
             lane.listener.counters.lost += lost
-            self.report(Report("records-lost", {**fields, "lost": lost}))
-            self._source.resume({key: earliest})
+            if lost:
+                self.report(Report("records-lost", {**fields, "lost": lost}))
+            elif not lane.alive:
+                self.report(Report("log-restarted", fields))
         self._perform()
 
 
