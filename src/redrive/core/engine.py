@@ -11,16 +11,14 @@ import msgspec
 
 from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
-from redrive.core.dialects import read_due
 from redrive.core.lane import RUNS_PER_SLOT, Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
-from redrive.core.record import RawRecord, TopicPartition, headers_of
-from redrive.core.router import MAX_WAIT_MS
-from redrive.core.schedule import NEVER_MS, Window, wake_of
+from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.schedule import Window
 from redrive.core.successors import Fate, Successors
+from redrive.core.waiting import WaitingRoom
 
-WAKE_PACE_MS = 2.0
 #: Runs that take longer are looked into this often, so that what they finished can be committed.
 HARVEST_INTERVAL_MS = 200.0
 #: Unacknowledged successors of one lane: beyond this its intake waits, so that the map of finished offsets still
@@ -51,7 +49,6 @@ class Engine:
         self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str]
     ) -> None:
         self._plan = plan
-        self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
         self.successors = Successors(plan.group, self._outbox, self.partitions)
@@ -67,9 +64,7 @@ class Engine:
             for tier in (*listener.plan.tiers, *listener.plan.drained):
                 self._roles[tier.topic] = (listener, tier)
         self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
-        self._tier_lanes: list[Lane] = []
-        self._next_wake_ms: float = NEVER_MS
-        self._woken_mono_ms = 0.0
+        self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes)
         self._next_look_ms = 0.0
 
     @property
@@ -90,7 +85,7 @@ class Engine:
             self.lanes[key] = lane
             listener.lanes.add(lane)
             if tier is not None:
-                self._tier_lanes.append(lane)
+                self._waiting.lanes.append(lane)
 
     def fetched(self, key: TopicPartition, records: list[RawRecord], now: Now) -> None:
         """Records of one partition, ascending. Those of a lane that is gone or going are left to its next owner."""
@@ -147,10 +142,7 @@ class Engine:
 
     def tick(self, now: Now) -> None:
         """Time passed: due records, commits, writes to repeat, long runs to look into. Cheap when nothing is due."""
-        # While workers are busy, due records are looked for each few ms: fewer and longer runs, a third more records/s.
-        if now.wall_ms >= self._next_wake_ms and (
-            not self.runs or now.mono_ms >= self._woken_mono_ms + WAKE_PACE_MS
-        ):
+        if self._waiting.is_time(now, are_workers_busy=bool(self.runs)):
             self._wake(now)
         self.successors.tick(now)
         if now.mono_ms >= self._next_look_ms:
@@ -229,7 +221,7 @@ class Engine:
             if lane is not None:
                 lane.alive = False
                 lane.listener.lanes.discard(lane)
-        self._tier_lanes = [lane for lane in self._tier_lanes if lane.alive]
+        self._waiting.forget_dead()
 
     # -- what to do ----------------------------------------------------------------------------------------------
 
@@ -266,7 +258,7 @@ class Engine:
     @property
     def next_wake_ms(self) -> float:
         """The wall time at which a held record must be looked at."""
-        return self._next_wake_ms
+        return self._waiting.next_wake_ms
 
     # -- dispatch ------------------------------------------------------------------------------------------------
 
@@ -301,7 +293,7 @@ class Engine:
     def _not_ready(self, lane: Lane) -> None:
         lane.is_ready = False
         if lane.alive and not lane.gate.is_shut:
-            self._next_wake_ms = min(self._next_wake_ms, lane.window.next_wake_ms())
+            self._waiting.expect(lane)
 
     def _may_start(self, listener: ListenerState, now: Now) -> bool:
         if min(listener.slots) >= RUNS_PER_SLOT:
@@ -455,53 +447,20 @@ class Engine:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def _hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
-        """Records of a tier wait for their due in the lane's window; another group's are passed by."""
-        counters, window, mine = lane.listener.counters, lane.window, self._groups
-        held: list[int] = []
-        hold = window.hold
-        for record in records:
-            group, due_ms = read_due(headers_of(record))
-            if group not in mine:
-                counters.passed_by += 1
-                continue
-            timestamp_ms = record.timestamp()[1]
-            if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * tier.delay_ms:
-                counters.envelope_errors += due_ms is not None
-                due_ms = timestamp_ms + tier.delay_ms
-            if due_ms <= timestamp_ms + tier.delay_ms:  # nearly all
-                hold(due_ms, record)
-            else:
-                wake_ms = wake_of(due_ms, timestamp_ms, tier.delay_ms)
-                (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
-            held.append(record.offset())
-        lane.offsets.open(held)
-        lane.offsets.settle(end)
-        self._next_wake_ms = min(self._next_wake_ms, window.next_wake_ms(), lane.reposts.next_wake_ms())
-        if not lane.is_paused and window.held_bytes + lane.reposts.held_bytes > self._window_bytes():
+        self._waiting.hold(lane, tier, records, end)
+        if not lane.is_paused and self._waiting.is_over(lane):
             self._pause([lane])
-        if self._next_wake_ms <= now.wall_ms:
+        if self._waiting.next_wake_ms <= now.wall_ms:
             self._wake(now)
             self._dispatch(lane.listener, now)
 
-    def _window_bytes(self) -> float:
-        return self._plan.window_bytes / max(1, len(self._tier_lanes))
-
     def _wake(self, now: Now) -> None:
-        """Make tier lanes with due records ready, and post on what has to wait elsewhere."""
-        next_ms: float = NEVER_MS
-        self._woken_mono_ms = now.mono_ms
-        for lane in self._tier_lanes:
-            for _, record in lane.reposts.take(now.wall_ms, self._plan.run_records):
-                self.successors.repost(lane, record, now)
-            next_ms = min(next_ms, lane.reposts.next_wake_ms())
-            if lane.is_ready or lane.gate.is_shut:
-                continue
-            wake_ms = lane.window.next_wake_ms()
-            if wake_ms <= now.wall_ms:
-                self._make_ready(lane)
-            else:
-                next_ms = min(next_ms, wake_ms)
-        self._next_wake_ms = next_ms
+        """Give lanes with due records their turn, and post on what has to wait elsewhere."""
+        due, posted_on = self._waiting.wake(now, self._plan.run_records)
+        for lane in due:
+            self._make_ready(lane)
+        for lane, record in posted_on:
+            self.successors.repost(lane, record, now)
 
     def _look_around(self, now: Now) -> None:
         """A few times a second: settle what long runs have finished, let the brake forget, resume paused lanes."""
@@ -511,11 +470,11 @@ class Engine:
                 self._report_brake(listener)
             if listener.queued <= listener.backlog // 2 and listener.is_hungry():
                 self._resume([lane for lane in listener.lanes if lane.tier is None and lane.is_paused])
-        for lane in self._tier_lanes:
+        for lane in self._waiting.lanes:
             self._refill(lane)
 
     def _refill(self, lane: Lane) -> None:
-        if lane.is_paused and lane.window.held_bytes + lane.reposts.held_bytes < self._window_bytes() / 2:
+        if lane.is_paused and self._waiting.has_room(lane):
             self._resume([lane])
 
     def _pause(self, lanes: list[Lane]) -> None:

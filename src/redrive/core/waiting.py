@@ -1,0 +1,101 @@
+"""
+The tier partitions of a group: which of their records are ours, how long each waits, and when to look again.
+
+Each lane's window holds its records (`schedule.py`); this looks over all of them, so that an idle step of the engine
+compares one number, however many partitions wait.
+"""
+
+from collections.abc import Collection
+
+from redrive.core.dialects import read_due
+from redrive.core.lane import Lane
+from redrive.core.plan import Now, Tier
+from redrive.core.record import RawRecord, headers_of
+from redrive.core.router import MAX_WAIT_MS
+from redrive.core.schedule import NEVER_MS, wake_of
+
+#: While workers are busy, due records are looked for no more often: fewer and longer runs.
+PACE_MS = 2.0
+
+
+class WaitingRoom:
+    """
+    What waits in the tiers. `groups`: whose records are ours. `window_bytes`: memory for all of them together, shared
+    evenly among the partitions. `next_wake_ms`: the wall time at which some lane must be looked at.
+    """
+
+    def __init__(self, groups: Collection[str], window_bytes: int) -> None:
+        self.next_wake_ms: float = NEVER_MS
+        self.lanes: list[Lane] = []
+        self._groups = frozenset((*groups, ""))
+        self._window_bytes = window_bytes
+        self._woken_mono_ms = 0.0
+
+    def hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int) -> None:
+        """Take fetched records in; another group's are passed by. `end`: the offset behind them."""
+        counters, window, ours = lane.listener.counters, lane.window, self._groups
+        held: list[int] = []
+        hold = window.hold
+        for record in records:
+            group, due_ms = read_due(headers_of(record))
+            if group not in ours:
+                counters.passed_by += 1
+                continue
+            timestamp_ms = record.timestamp()[1]
+            if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * tier.delay_ms:
+                counters.envelope_errors += due_ms is not None
+                due_ms = timestamp_ms + tier.delay_ms
+            if due_ms <= timestamp_ms + tier.delay_ms:  # nearly all
+                hold(due_ms, record)
+            else:
+                wake_ms = wake_of(due_ms, timestamp_ms, tier.delay_ms)
+                (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
+            held.append(record.offset())
+        lane.offsets.open(held)
+        lane.offsets.settle(end)
+        self.expect(lane)
+
+    def expect(self, lane: Lane) -> None:
+        """Don't sleep beyond what this lane waits for."""
+        self.next_wake_ms = min(self.next_wake_ms, lane.window.next_wake_ms(), lane.reposts.next_wake_ms())
+
+    def is_over(self, lane: Lane) -> bool:
+        """Whether a lane holds more than its share of memory, so that fetching it has to pause."""
+        return lane.window.held_bytes + lane.reposts.held_bytes > self._share_bytes()
+
+    def has_room(self, lane: Lane) -> bool:
+        """Whether a paused lane is down to half of its share: fetching anew takes a while."""
+        return lane.window.held_bytes + lane.reposts.held_bytes < self._share_bytes() / 2
+
+    def is_time(self, now: Now, *, are_workers_busy: bool) -> bool:
+        """Whether to look for due records now."""
+        if now.wall_ms < self.next_wake_ms:
+            return False
+        return not are_workers_busy or now.mono_ms >= self._woken_mono_ms + PACE_MS
+
+    def wake(self, now: Now, most: int) -> tuple[list[Lane], list[tuple[Lane, RawRecord]]]:
+        """Lanes with due records that are not in turn yet, and at most so many records a lane to be posted on."""
+        self._woken_mono_ms = now.mono_ms
+        due: list[Lane] = []
+        posted_on: list[tuple[Lane, RawRecord]] = []
+        next_ms: float = NEVER_MS
+        for lane in self.lanes:
+            if len(lane.reposts):
+                posted_on.extend((lane, record) for _, record in lane.reposts.take(now.wall_ms, most))
+                next_ms = min(next_ms, lane.reposts.next_wake_ms())
+            if lane.is_ready or lane.gate.is_shut:
+                continue  # looked at again when its turn, or its runs, are over
+            wake_ms = lane.window.next_wake_ms()
+            if wake_ms <= now.wall_ms:
+                due.append(lane)
+            else:
+                next_ms = min(next_ms, wake_ms)
+        self.next_wake_ms = next_ms
+        return due, posted_on
+
+    def forget_dead(self) -> None:
+        """Partitions were given up."""
+        self.lanes = [lane for lane in self.lanes if lane.alive]
+
+    def _share_bytes(self) -> float:
+        return self._window_bytes / max(1, len(self.lanes))
