@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from redrive import App
@@ -14,6 +14,12 @@ from redrive.core.settings import Settings
 from redrive.runtime.planning import wanted_topics
 from tests.broker import admin
 from tests.waiting import until
+
+_NO_COORDINATOR_YET = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -111,10 +117,20 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     asked = [TopicPartition(topic, number) for number in _partitions(bootstrap, topic)]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
-        answer = consumer.committed(asked, timeout=20)
+        answer = until(lambda: _answered(consumer, asked), f"the committed offsets of {group}")
     finally:
         consumer.close()
     return {at.partition: at.offset for at in answer if at.offset >= 0}
+
+
+def _answered(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """Empty while the group's coordinator is about to be: on a fresh broker the first group has to wait for it."""
+    try:
+        return consumer.committed(asked, timeout=20)
+    except KafkaException as error:
+        if error.args[0].code() not in _NO_COORDINATOR_YET:
+            raise
+        return []
 
 
 def is_all_committed(bootstrap: str, group: str, topics: Sequence[str]) -> bool:
