@@ -32,6 +32,7 @@ from redrive.runtime.ports import Committed, NewTopic, TopicInfo
 _OFFSET_TRIES = 20
 #: How the ids of librdkafka's mock clusters begin. They have no controller, so all that is asked of one times out.
 _MOCK = "mockCluster"
+_MISSING = frozenset([KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
 _TRY_AGAIN = frozenset([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
 
 
@@ -114,7 +115,7 @@ class KafkaCluster:
                     # A topic made a moment ago has no leader yet.
                     if error.args[0].code() in _TRY_AGAIN:
                         again[at] = spec
-                    elif error.args[0].code() not in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                    elif error.args[0].code() not in _MISSING:
                         raise _port_error(error) from error
             if not again:
                 break

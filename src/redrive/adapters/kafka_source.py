@@ -51,6 +51,8 @@ class KafkaSource:
         self._events: GroupEvents | None = None
         self._broken: BaseException | None = None
         self._starting: dict[TopicPartition, int | None] | None = None
+        #: Of partitions that were started: the offset that comes next, None for the beginning.
+        self._next: dict[TopicPartition, int | None] = {}
         self._commit_out: Commit | None = None
         self._has_joined = False
         self._is_down = False
@@ -116,7 +118,12 @@ class KafkaSource:
         # In this order: a resume alone wakes the fetcher up to a second later, a seek before it does not help.
         self.client.resume([ClientPartition(*key) for key in offsets])
         for key, offset in offsets.items():
-            self.client.seek(ClientPartition(*key, OFFSET_BEGINNING if offset is None else offset))
+            self._next[key] = offset
+            try:
+                self.client.seek(_at(key, offset))
+            except KafkaException:
+                # After an offset that was out of range the client has given the partition up for good (tried).
+                self._assign_anew(key)
 
     def commit(self, commit: Commit) -> None:
         self._commit_out = commit
@@ -168,11 +175,8 @@ class KafkaSource:
             self._on_assign(self.client, [])
 
     def _assign(self, keys: list[TopicPartition], starts: dict[TopicPartition, int | None]) -> None:
-        begin = [
-            ClientPartition(*key, OFFSET_BEGINNING if (offset := starts[key]) is None else offset)
-            for key in keys
-            if key in starts
-        ]
+        begin = [_at(key, starts[key]) for key in keys if key in starts]
+        self._next = {key: at for key, at in self._next.items() if key not in keys} | starts
         # Without a start yet: paused from the outset, so the end that is named here is never read from.
         wait = [ClientPartition(*key, OFFSET_END) for key in keys if key not in starts]
         if self._incremental:
@@ -183,6 +187,20 @@ class KafkaSource:
         # The paused flag survives a revoke and comes back with the partition.
         self.client.resume(begin)
         self.client.pause(wait)
+
+    def _assign_anew(self, key: TopicPartition) -> None:
+        if self._incremental:
+            self.client.incremental_unassign([ClientPartition(*key)])
+            self.client.incremental_assign([_at(key, self._next[key])])
+            return
+        # An eager assignment is changed as a whole; paused flags stay.
+        whole = _keys(self.client.assignment())
+        self.client.assign(
+            [
+                _at(each, self._next[each]) if each in self._next else ClientPartition(*each, OFFSET_END)
+                for each in whole
+            ]
+        )
 
     def _on_revoke(self, _: Consumer, partitions: list[ClientPartition]) -> None:
         if self._events is None:
@@ -238,14 +256,18 @@ class KafkaSource:
         numbers, topics = list(map(_partition_of, batch)), list(map(_topic_of, batch))
         records = cast("list[RawRecord]", batch)
         if numbers.count(numbers[0]) == count and topics.count(topics[0]) == count:
-            return [(TopicPartition(cast("str", topics[0]), cast("int", numbers[0])), records)]
+            key = TopicPartition(cast("str", topics[0]), cast("int", numbers[0]))
+            self._next[key] = records[-1].offset() + 1
+            return [(key, records)]
         runs: Fetched = []
         first = 0
         while first < count:
             topic, number, end = topics[first], numbers[first], first + 1
             while end < count and numbers[end] == number and topics[end] == topic:
                 end += 1
-            runs.append((TopicPartition(cast("str", topic), cast("int", number)), records[first:end]))
+            key = TopicPartition(cast("str", topic), cast("int", number))
+            self._next[key] = records[end - 1].offset() + 1
+            runs.append((key, records[first:end]))
             first = end
         return runs
 
@@ -281,6 +303,10 @@ def _epoch(metadata: Any) -> int:
     """A member's epoch, out of the client's own spelling of it; 0 or less before it has joined."""
     told = bytes(metadata)
     return int.from_bytes(told[7:11], "little", signed=True) if told.startswith(b"CGMDv2:") else 0
+
+
+def _at(key: TopicPartition, offset: int | None) -> ClientPartition:
+    return ClientPartition(*key, OFFSET_BEGINNING if offset is None else offset)
 
 
 def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
