@@ -35,6 +35,8 @@ from tests.plain_kafka import (
     send,
     unique,
 )
+from tests.services.launch import ObedientService
+from tests.services.obedient import Order
 from tests.waiting import until
 
 QUICK = {"topic.metadata.propagation.max.ms": "300"}
@@ -44,7 +46,9 @@ AWAY_S = 20
 class Shop:
     """An app whose handler fails records with the value `bad`, and remembers what it was given."""
 
-    def __init__(self, bootstrap: str, *tiers: str, kafka: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, *tiers: str, takes_s: float = 0.0, kafka: dict[str, str] | None = None
+    ) -> None:
         settings = {
             "bootstrap_servers": bootstrap,
             "commit_interval": "100ms",
@@ -59,6 +63,8 @@ class Shop:
         @self.app.listener(self.orders, retry=RetryPolicy(*tiers))
         def handle(record: Record) -> None:
             self.handled.append((record.value, record.attempt))
+            if takes_s:
+                time.sleep(takes_s)
             if record.value and record.value.startswith(b"bad"):
                 raise ConnectionError("x" * 2000)
 
@@ -285,17 +291,23 @@ def _as_shop(guarded: GuardedBroker, shop: Shop) -> App:
 
 
 @pytest.mark.chaos
-def test_a_broker_that_is_away_for_20_s_while_records_fail_loses_and_repeats_nothing_it_confirmed(guarded):
-    shop = Shop(guarded.bootstrap, "300ms")
+def test_a_broker_that_is_away_for_20_s_while_records_fail_costs_nothing_but_the_wait(guarded, tmp_path):
+    """Another service is told to stop meanwhile: it ends in bounded time, and its next process does what it left."""
+    shop = Shop(guarded.bootstrap, "300ms", takes_s=0.005)
+    stopping = ObedientService(guarded.bootstrap, tmp_path)
     create_topics_of(guarded.bootstrap, shop.app, 2)
+    stopping.create_topics()
+    stopping.send(*[Order(takes_s=0.02)] * 100)
     for partition in (0, 1):
         shop.send(
             *(b"%s-%d" % (b"bad" if at % 10 == 0 else b"good", at) for at in range(500)), partition=partition
         )
-    with running_with(shop.app) as service:
-        until(lambda: len(shop.handled) > 200, "it is at work")
+    with running_with(shop.app) as service, stopping.process(shutdown_timeout="500ms") as process:
+        until(lambda: len(shop.handled) > 200 and stopping.ledger.count() > 20, "they are at work")
         guarded.kill()
         gone = time.monotonic()
+        until(lambda: service.told("source-problem"), "it is noticed")
+        exit_code, took_s = process.terminate(within_s=AWAY_S), time.monotonic() - gone
         until(lambda: time.monotonic() - gone > AWAY_S, "the broker is away", within_s=AWAY_S + 5)
         guarded.start()
         for partition in (0, 1):
@@ -305,9 +317,18 @@ def test_a_broker_that_is_away_for_20_s_while_records_fail_loses_and_repeats_not
             lambda: count_all(shop.bootstrap, shop.dlq) >= 100, "every bad one is a dead letter", within_s=60
         )
 
+    with stopping.process():
+        done = [stopping.source]
+        until(
+            lambda: is_all_committed(shop.bootstrap, stopping.shape.group, done),
+            "the next process did the rest",
+        )
+
     letters = shop.letters()
     bad = [(partition, b"bad-%d" % at) for partition in (0, 1) for at in range(0, 500, 10)]
     good = {b"good-%d" % at for at in range(501) if at % 10 or at == 500}
     assert sorted((at, value) for at, value, _ in letters) == sorted(bad)
     assert {value for value, _ in shop.handled} == good | {value for _, value in bad}
-    assert service.told("lost") == []
+    assert exit_code == 0
+    assert took_s < 10
+    assert {int(run.event_id.rsplit("/", 1)[1]) for run in stopping.ledger.runs()} == set(range(100))

@@ -1,5 +1,7 @@
 """A member of a consumer group on Apache Kafka, as the pump needs it (`runtime/ports.py`, Source)."""
 
+import contextlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -22,6 +24,8 @@ from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
 
 #: With no broker the client tells so twenty times a second; nobody reads more than these between two polls.
 _MOST_PROBLEMS = 50
+#: With a broker it takes milliseconds.
+_LEAVE_S = 3.0
 _topic_of, _partition_of, _error_of = Message.topic, Message.partition, Message.error
 _AUTH = frozenset(
     [
@@ -149,8 +153,19 @@ class KafkaSource:
         return all(at.error is None for at in answers or ())
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
+        if self._is_closed:
+            return
+        self._is_closed = True
+        # Without a broker the client waits for the answer to its leave for a minute (KIP-848, librdkafka 2.16). Nobody
+        # polls any more, so another thread may wait for it; the callbacks run there while this one waits.
+        leaving = threading.Thread(target=self._leave, name="redrive-leave", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVE_S)
+        if leaving.is_alive():
+            self._events = None
+
+    def _leave(self) -> None:
+        with contextlib.suppress(KafkaException, RuntimeError):
             self.client.close()
 
     # -- callbacks: an exception in one of them would lose the records just fetched, so none leaves them ----------
