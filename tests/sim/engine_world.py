@@ -204,7 +204,7 @@ class Worker:
             envelope = envelope if envelope.source_topic else source_envelope(record)
         attempt = (envelope.attempt if envelope else 0) + 1
         after_ms = self._world.retry_after_ms if signal == "retry-later" else None
-        failure = Failure(kind, "SomeError", "it failed", "a rule", after_ms)
+        failure = Failure(kind, "SomeError", self._world.failure_message, "a rule", after_ms)
         return Failed(record, failure, attempt, self._world.clock.wall_ms(), envelope, signal)
 
     def _end(self, halt: str) -> None:
@@ -221,6 +221,7 @@ class World:
         self.clock = self.cluster.clock
         self.plan = GroupPlan(group="shop", listeners=plans, window_bytes=window_bytes)
         self.retry_after_ms = 7_000
+        self.failure_message = "it failed"
         #: Whether workers are seen in the middle of a record, or between two.
         self.is_seen_at_work = True
         for topic in (*self.plan.topics, *(plan.dlq for plan in plans)):
@@ -340,7 +341,11 @@ class World:
             commit = self.commits.pop(0)
             # A broker takes a member's commits in their order, and none of a partition that the member has given up:
             # a late answer never undoes what was committed after it.
-            kept = [key for key in commit.offsets if key not in refused and key not in self.given_up[commit.snapshot]]
+            kept = [
+                key
+                for key in commit.offsets
+                if key not in refused and key not in self.given_up[commit.snapshot]
+            ]
             self.committed.update({key: commit.offsets[key] for key in kept})
             self.engine.commits.answered(commit.snapshot, refused, self.clock.now())
             self._perform()
