@@ -1,5 +1,6 @@
-"""What becomes of a record whose handler failed, as a table."""
+"""What becomes of a failed record, decided from values alone."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,146 +8,127 @@ from hypothesis import strategies as st
 from redrive.core.commands import Failed
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failure, Kind
-from redrive.core.plan import ListenerPlan, Tier
 from redrive.core.policy import Backoff, RetryPolicy
 from redrive.core.router import MAX_WAIT_MS, DeadLetter, Drop, Reason, Retry, decide, tier_for
-from redrive.sim.records import SimRecord
+from tests.sim.engine_world import plan_of
 
-NOW_MS = 1_800_000_000_000.0
-RECORD = SimRecord("orders", 0, 7, None, b"{}", (), int(NOW_MS))
-TRANSIENT, PERMANENT, POISON = Kind.TRANSIENT, Kind.PERMANENT, Kind.POISON
-DAY_MS = 86_400_000
+DAY_MS = 24 * 3_600_000
+FAILED_MS = 1_800_000_000_000.0
 
 
-def _plan(*delays: str, give_up: str = "dead-letter", **policy) -> ListenerPlan:
-    ladder = RetryPolicy(*delays, **policy)
-    tiers = tuple(Tier(f"orders.retry.{ms}", ms, index) for index, ms in enumerate(ladder.delays_ms))
-    return ListenerPlan(
-        name="orders",
-        source="orders",
-        dlq="orders.dlq",
-        replay="r",
-        policy=ladder,
-        tiers=tiers,
-        give_up=give_up,
+def failed(kind=Kind.TRANSIENT, *, attempt=1, after_ms=None, signal="", first_ms=None):
+    envelope = Envelope(first_failed_ms=first_ms) if first_ms is not None else None
+    return Failed(
+        object(), Failure(kind, "SomeError", "", "", after_ms), attempt, FAILED_MS, envelope, signal
     )
 
 
-def _failed(
-    kind: Kind = TRANSIENT,
-    attempt: int = 1,
-    *,
-    signal: str = "",
-    after_ms: int | None = None,
-    since_ms: float | None = None,
-) -> Failed:
-    envelope = None if since_ms is None else Envelope(attempt=attempt - 1, first_failed_ms=int(since_ms))
-    return Failed(RECORD, Failure(kind, "E", "", "", after_ms), attempt, NOW_MS, envelope, signal)
+def asked(after_ms, **options):
+    return failed(after_ms=after_ms, signal="retry-later", **options)
 
 
-def _action(plan: ListenerPlan, roll: float = 0.0, **failed):
-    return decide(_failed(**failed), plan, roll)
+# -- long waits ------------------------------------------------------------------------------------------------------
 
 
-def _retry(tier: int, wait_ms: int) -> Retry:
-    return Retry(tier, int(NOW_MS) + wait_ms)
+def test_a_ladder_of_eight_days_retries_after_eight_days():
+    assert decide(failed(), plan_of("8d"), 0.0) == Retry(0, int(FAILED_MS) + 8 * DAY_MS)
 
 
-@pytest.mark.parametrize(
-    ("failed", "action"),
-    [
-        ({"attempt": 1}, _retry(0, 5_000)),
-        ({"attempt": 2}, _retry(1, 30_000)),
-        ({"attempt": 3}, _retry(2, 600_000)),
-        ({"attempt": 4}, DeadLetter(Reason.EXHAUSTED)),
-        ({"attempt": 5}, DeadLetter(Reason.EXHAUSTED)),
-        ({"kind": PERMANENT}, DeadLetter(Reason.PERMANENT)),
-        ({"kind": POISON}, DeadLetter(Reason.POISON)),
-        ({"kind": PERMANENT, "signal": "dead-letter"}, DeadLetter(Reason.ASKED)),
-        ({"kind": PERMANENT, "signal": "skip"}, Drop("skip")),
-        ({"signal": "retry-later", "after_ms": 1_000}, _retry(0, 1_000)),
-        ({"signal": "retry-later", "after_ms": 420_000}, _retry(1, 420_000)),
-        ({"signal": "retry-later", "after_ms": DAY_MS}, _retry(2, DAY_MS)),
-        ({"signal": "retry-later", "after_ms": 0}, _retry(0, 0)),
-        ({"signal": "retry-later", "after_ms": MAX_WAIT_MS}, _retry(2, MAX_WAIT_MS)),
-        ({"signal": "retry-later", "after_ms": MAX_WAIT_MS + 1}, DeadLetter(Reason.EXPIRED)),
-        ({"signal": "retry-later", "after_ms": 1_000, "attempt": 4}, DeadLetter(Reason.EXHAUSTED)),
-        ({"after_ms": 60_000}, _retry(1, 60_000)),  # Retry-After of the other side
-    ],
-)
-def test_a_ladder_of_three_tiers(failed, action):
-    assert _action(_plan("5s", "30s", "10m"), **failed) == action
+def test_a_ladder_whose_jitter_leads_beyond_a_week_retries():
+    due_ms = decide(failed(), plan_of("5d", jitter=1.0), 0.999).due_ms
+    assert 9.9 * DAY_MS < due_ms - FAILED_MS <= 10 * DAY_MS
 
 
-@pytest.mark.parametrize(
-    ("failed", "action"),
-    [
-        ({}, DeadLetter(Reason.EXHAUSTED)),
-        ({"signal": "retry-later", "after_ms": 1_000}, DeadLetter(Reason.EXHAUSTED)),
-        ({"kind": PERMANENT}, DeadLetter(Reason.PERMANENT)),
-    ],
-)
-def test_without_tiers_there_is_nowhere_to_wait(failed, action):
-    assert _action(_plan(), **failed) == action
+@pytest.mark.parametrize("tiers", [("5s",), ("8d",), ("5s", "10d")])
+def test_retry_later_beyond_what_any_tier_keeps_is_expired(tiers):
+    assert decide(asked(8 * DAY_MS), plan_of(*tiers), 0.0) == DeadLetter(Reason.EXPIRED)
+    assert decide(asked(MAX_WAIT_MS), plan_of(*tiers), 0.0).due_ms == FAILED_MS + MAX_WAIT_MS
 
 
-def test_more_attempts_than_tiers_repeat_the_last_one():
-    plan = _plan("5s", "30s", max_attempts=5)
-    assert [_action(plan, attempt=attempt) for attempt in range(1, 6)] == [
-        _retry(0, 5_000),
-        _retry(1, 30_000),
-        _retry(1, 30_000),
-        _retry(1, 30_000),
-        DeadLetter(Reason.EXHAUSTED),
-    ]
-
-
-def test_tries_in_place_count_but_take_no_tier():
-    plan = _plan("5s", immediate=Backoff(2))
-    assert [_action(plan, attempt=attempt) for attempt in (3, 4)] == [
-        _retry(0, 5_000),
-        DeadLetter(Reason.EXHAUSTED),
-    ]
-
-
-def test_jitter_stretches_a_delay_and_never_shortens_it():
-    plan = _plan("10s", jitter=0.5)
-    assert [_action(plan, roll) for roll in (0.0, 0.5, 0.999)] == [
-        _retry(0, 10_000),
-        _retry(0, 12_500),
-        _retry(0, 14_995),
-    ]
-
-
-def test_what_would_come_after_the_maximum_age_expires():
-    plan = _plan("5s", "30s", max_age="1m")
-    assert _action(plan, attempt=2, since_ms=NOW_MS - 30_000) == _retry(1, 30_000)
-    assert _action(plan, attempt=2, since_ms=NOW_MS - 30_001) == DeadLetter(Reason.EXPIRED)
-    assert _action(plan, signal="retry-later", after_ms=60_001) == DeadLetter(Reason.EXPIRED)
-
-
-def test_giving_up_by_skipping_drops_with_the_reason_and_changes_nothing_before_the_end():
-    plan = _plan("5s", give_up="skip")
-    assert _action(plan, attempt=1) == _retry(0, 5_000)
-    assert _action(plan, attempt=2) == Drop("exhausted")
-    assert _action(plan, kind=POISON) == Drop("poison")
-    assert _action(plan, kind=PERMANENT, signal="dead-letter") == Drop("asked")
-
-
-@given(st.floats(0, 2e12), st.integers(1, 3), st.floats(0, 1, exclude_max=True), st.floats(0, 1))
-def test_a_due_is_never_a_fraction_too_early(failed_ms, attempt, roll, jitter):
-    plan = _plan("1s", "5s", "1h", jitter=jitter)
-    failed = Failed(RECORD, Failure(TRANSIENT, "E", "", ""), attempt, failed_ms)
-    action = decide(failed, plan, roll)
-    delay_ms = plan.policy.delays_ms[attempt - 1]
-    assert isinstance(action, Retry)
-    assert failed_ms + delay_ms <= action.due_ms <= failed_ms + delay_ms * (1 + jitter) + 1
+def test_a_wait_that_the_other_side_asks_for_goes_by_the_same_bound():
+    assert decide(failed(after_ms=8 * DAY_MS), plan_of("5s"), 0.0) == DeadLetter(Reason.EXPIRED)
 
 
 @given(
-    st.lists(st.integers(1, 10**9), min_size=1, max_size=8, unique=True).map(sorted), st.integers(0, 10**10)
+    delays_s=st.lists(st.integers(1, 40 * 86_400), min_size=1, max_size=5, unique=True).map(sorted),
+    attempt=st.integers(1, 6),
+    jitter=st.floats(0, 1),
+    roll=st.floats(0, 1, exclude_max=True),
 )
-def test_a_wait_goes_to_the_longest_tier_that_fits(delays_ms, wait_ms):
-    chosen = tier_for(wait_ms, tuple(delays_ms))
-    fitting = [delay for delay in delays_ms if delay <= wait_ms]
-    assert delays_ms[chosen] == (max(fitting) if fitting else delays_ms[0])
+def test_whatever_the_ladder_each_attempt_but_the_last_is_retried_after_its_delay(
+    delays_s, attempt, jitter, roll
+):
+    plan = plan_of(*(f"{delay_s}s" for delay_s in delays_s), jitter=jitter)
+    action = decide(failed(attempt=attempt), plan, roll)
+    if attempt > len(delays_s):
+        assert action == DeadLetter(Reason.EXHAUSTED)
+    else:
+        delay_ms = delays_s[attempt - 1] * 1_000
+        assert action.tier == attempt - 1
+        assert delay_ms <= action.due_ms - FAILED_MS <= delay_ms * (1 + jitter) + 1
+
+
+@pytest.mark.parametrize(("first_ms", "action"), [(None, Retry), (FAILED_MS - DAY_MS, DeadLetter)])
+def test_max_age_is_counted_from_the_first_failure(first_ms, action):
+    plan = plan_of("1h", max_age="1d")
+    assert isinstance(decide(failed(first_ms=first_ms), plan, 0.0), action)
+
+
+# -- the end of the road ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (failed(Kind.POISON), Reason.POISON),
+        (failed(Kind.PERMANENT), Reason.PERMANENT),
+        (failed(Kind.PERMANENT, signal="dead-letter"), Reason.ASKED),
+        (failed(attempt=2), Reason.EXHAUSTED),
+        (asked(1_000, attempt=2), Reason.EXHAUSTED),
+    ],
+)
+def test_what_is_not_tried_again_is_a_dead_letter_with_its_reason(failure, reason):
+    assert decide(failure, plan_of("5s"), 0.0) == DeadLetter(reason)
+    assert decide(failure, plan_of("5s", give_up="skip"), 0.0) == Drop(reason)
+
+
+@pytest.mark.parametrize("policy", [{}, {"immediate": Backoff(3)}])
+@pytest.mark.parametrize("attempt", [1, 2, 4, 9])
+def test_without_tiers_nothing_waits_whichever_attempt_it_was(policy, attempt):
+    plan = plan_of(**policy)
+    assert decide(failed(attempt=attempt), plan, 0.0) == DeadLetter(Reason.EXHAUSTED)
+    assert decide(asked(1_000, attempt=attempt), plan, 0.0) == DeadLetter(Reason.EXHAUSTED)
+    assert RetryPolicy(**policy).is_last(attempt)
+
+
+def test_skip_is_no_dead_letter():
+    assert decide(failed(Kind.PERMANENT, signal="skip"), plan_of("5s"), 0.0) == Drop("skip")
+
+
+# -- which tier ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "tier"), [(0, 0), (999, 0), (5_000, 0), (29_999, 0), (30_000, 1), (10**9, 2)]
+)
+def test_a_wait_that_was_asked_for_goes_to_the_longest_tier_that_fits_into_it(wait_ms, tier):
+    assert tier_for(wait_ms, (5_000, 30_000, 600_000)) == tier
+
+
+def test_more_attempts_than_tiers_repeat_the_last_tier():
+    plan = plan_of("5s", "30s", max_attempts=6)
+    assert [decide(failed(attempt=attempt), plan, 0.0).tier for attempt in range(1, 6)] == [0, 1, 1, 1, 1]
+
+
+def test_attempts_in_place_do_not_move_a_record_up_the_ladder():
+    plan = plan_of("5s", "30s", immediate=Backoff(2))
+    assert [decide(failed(attempt=attempt), plan, 0.0).tier for attempt in (1, 2, 3, 4)] == [0, 0, 0, 1]
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 10**9))
+def test_a_due_is_never_a_fraction_early(roll, delay_ms):
+    plan = plan_of(f"{delay_ms}ms", jitter=1.0)
+    failure = msgspec.structs.replace(failed(), failed_ms=FAILED_MS + 0.4)
+    due_ms = decide(failure, plan, roll).due_ms
+    assert due_ms >= failure.failed_ms + delay_ms
+    assert due_ms == int(due_ms)
