@@ -31,6 +31,8 @@ PACE_MS = 2.0
 #: Without room the pump doesn't poll; after this long it pauses the partitions and polls again, for the group's sake.
 UNPOLLED_MOST_MS = 1000.0
 PAUSE_AT_MS = 250.0
+#: With room for nothing more the pump sleeps until a result wakes it: waking by itself takes the GIL from the workers.
+FULL_WAIT_MS = 50.0
 FETCH_BYTES = 8 << 20
 ASK_AGAIN_MS = 1000.0
 #: The first question for committed offsets may take long; asked again it must not hold up the other partitions.
@@ -126,9 +128,12 @@ class Pump:
             self._take_results(0.0)
             self._poll(now)
         else:
+            wait_ms = max(PACE_MS, min(FULL_WAIT_MS, self.engine.next_wake_ms - now.wall_ms))
+            if self._outstanding:
+                wait_ms = PACE_MS
             if not self.engine.runs:  # an outage, the brake, or writes that are refused
-                self._clock.wait(self._never, min(PACE_MS, max(0.5, self.engine.next_wake_ms - now.wall_ms)))
-            self._take_results(PACE_MS)
+                self._clock.wait(self._never, wait_ms)
+            self._take_results(wait_ms)
         self._take_answers(now)
         self._perform()
 
