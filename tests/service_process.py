@@ -34,7 +34,7 @@ class ServiceProcess:
         return self._running().pid
 
     def start(self, *, awaits: str = "assigned") -> Self:
-        """Start it, and wait until its log says that partitions came."""
+        """Start it, and wait until its log says that partitions came; or `awaits`, and nothing where that is empty."""
         self._read_from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -45,7 +45,11 @@ class ServiceProcess:
                 stderr=log,
                 cwd=self.log.parent,
             )
-        until(lambda: awaits in self.said() or self._has_ended(), f"{awaits!r} in the service's log")
+        try:
+            until(lambda: awaits in self.said() or self._has_ended(), f"{awaits!r} in the service's log")
+        except AssertionError:
+            self.end()
+            raise
         assert not self._has_ended(), f"the service ended at its start:\n{self.said()}"
         return self
 

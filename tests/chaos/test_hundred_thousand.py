@@ -108,14 +108,14 @@ def test_with_processes_killed_each_is_handled_at_least_once_and_the_extras_are_
     killed: list[tuple[int, float]] = []
     try:
         for process in processes:
-            process.start(awaits="group protocol")
+            process.start()
         asyncio.run(_feed(shop.bootstrap, shop.source, count))
         for kill in range(kills):
             _await_runs(shop, int((kill + 1) * count / (kills + 1) * dice.uniform(0.8, 1.0)))
             victim = processes[dice.randrange(2)]
             killed.append((victim.pid, time.time() * 1000))
             victim.kill()
-            victim.start(awaits="group protocol")
+            victim.start(awaits="")
         until(lambda: _is_through(shop), "all committed", within_s=90)
         until(lambda: count_all(shop.bootstrap, f"{shop.source}.dlq") >= count * 11 // 1000, "all letters")
     finally:

@@ -37,13 +37,13 @@ def test_a_rolling_restart_runs_nothing_twice(kafka, tmp_path, is_async):
     )
     shop.create_topics(PARTITIONS)
     _feed(shop, count)
-    processes = [shop.process().start(awaits="group protocol") for _ in range(2)]
+    processes = [shop.process().start() for _ in range(2)]
     try:
         for restart in range(restarts):
             _await_runs(shop, (restart + 1) * count * PARTITIONS // (restarts + 2))
             process = processes[restart % 2]
             assert process.terminate() == 0
-            process.start(awaits="group protocol")
+            process.start()
         _await_end(shop, count)
     finally:
         for process in processes:
@@ -68,7 +68,7 @@ def test_a_process_that_was_frozen_beyond_its_session_commits_nothing_over_its_h
     )
     shop.create_topics(PARTITIONS)
     _feed(shop, count)
-    frozen, heir = (shop.process().start(awaits="group protocol") for _ in range(2))
+    frozen, heir = (shop.process().start() for _ in range(2))
     try:
         until(lambda: {frozen.pid, heir.pid} <= {run.pid for run in shop.ledger.runs()}, "both are at work")
         frozen.signal(signal.SIGSTOP)
