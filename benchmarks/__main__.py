@@ -59,7 +59,13 @@ def run_once(name: str) -> dict[str, Any]:
     is_steady = contestant.workload == "w3"
     topic = f"bench-w3-{run}" if is_steady else "bench-w1"
     records = STEADY_RECORDS if is_steady else BACKLOG_RECORDS
-    env = {**os.environ, "BENCH_RUN": run, "BENCH_TOPIC": topic, "BENCH_RECORDS": str(records), **dict(contestant.env)}
+    env = {
+        **os.environ,
+        "BENCH_RUN": run,
+        "BENCH_TOPIC": topic,
+        "BENCH_RECORDS": str(records),
+        **dict(contestant.env),
+    }
     feeder = None
     if is_steady:
         make_topic(topic)
@@ -74,9 +80,16 @@ def run_once(name: str) -> dict[str, Any]:
     if feeder is not None:
         feeder.wait()
         drop_topics([topic])
-    report = json.loads(lines[-1]) if lines else {"error": f"ended with {process.returncode} and said nothing"}
+    report = (
+        json.loads(lines[-1]) if lines else {"error": f"ended with {process.returncode} and said nothing"}
+    )
     cpu_s = usage.ru_utime + usage.ru_stime
-    return {"name": name, **report, "cpu_us": round(cpu_s / records * 1e6, 2), "rss_mb": usage.ru_maxrss >> 10}
+    return {
+        "name": name,
+        **report,
+        "cpu_us": round(cpu_s / records * 1e6, 2),
+        "rss_mb": usage.ru_maxrss >> 10,
+    }
 
 
 def summarise(name: str, runs: list[dict[str, Any]], base_rate: float | None) -> dict[str, Any]:
@@ -107,7 +120,12 @@ def summarise(name: str, runs: list[dict[str, Any]], base_rate: float | None) ->
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
     model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?"
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        "?",
     )
     return {
         "redrive": __version__,
@@ -121,7 +139,9 @@ def machine() -> dict[str, str]:
 
 def table(summaries: dict[str, dict[str, Any]]) -> str:
     """The results as Markdown."""
-    lines = ["| workload | records/s, median (min to max) | ratio | of | CPU us/record | RSS MB | lateness ms |"]
+    lines = [
+        "| workload | records/s, median (min to max) | ratio | of | CPU us/record | RSS MB | lateness ms |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for name, one in summaries.items():
         if "error" in one:
@@ -136,14 +156,20 @@ def table(summaries: dict[str, dict[str, Any]]) -> str:
         wrong = f" ({one['wrong_runs']} runs WRONG)" if one["wrong_runs"] else ""
         rates = f"{one['rate']:,.0f} ({one['rate_min']:,} to {one['rate_max']:,}){wrong}"
         base = CONTESTANTS[name].base
-        lines.append(f"| {name} | {rates} | {ratio} | {base} | {one['cpu_us']:g} | {one['rss_mb']:g} | {late} |")
+        lines.append(
+            f"| {name} | {rates} | {ratio} | {base} | {one['cpu_us']:g} | {one['rss_mb']:g} | {late} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
     """Interleave the repeats, so that a slow minute of the machine hits all contestants alike."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(CONTESTANTS)}; by default all")
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(CONTESTANTS)}; by default all"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write every run and the summary here")
     arguments = parser.parse_args()
@@ -163,7 +189,9 @@ def main() -> None:
     if arguments.json:
         everything = {"machine": machine(), "summary": summaries, "runs": runs}
         arguments.json.write_text(json.dumps(everything, indent=1) + "\n")
-    sys.stdout.write(f"{', '.join(f'{key} {value}' for key, value in machine().items())}\n\n{table(summaries)}\n")
+    sys.stdout.write(
+        f"{', '.join(f'{key} {value}' for key, value in machine().items())}\n\n{table(summaries)}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -17,8 +17,20 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from benchmarks.workload import BOOTSTRAP, RECORDS, RUN, TOPIC, Attempts, Tally, drop_topics, emit, end_after
-from benchmarks.workload import every, every_tenth, make_topic
+from benchmarks.workload import (
+    BOOTSTRAP,
+    RECORDS,
+    RUN,
+    TOPIC,
+    Attempts,
+    Tally,
+    drop_topics,
+    emit,
+    end_after,
+    every,
+    every_tenth,
+    make_topic,
+)
 
 BATCH = 500
 COMMIT_EVERY_S = 1.0
@@ -43,7 +55,7 @@ def _commit_last(consumer: Consumer) -> None:
     try:
         consumer.commit(asynchronous=False)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError._NO_OFFSET:
+        if error.args[0].code() != KafkaError._NO_OFFSET:  # noqa: SLF001  the name that the client has for it
             raise
 
 
@@ -164,10 +176,17 @@ class RetryLoop:
             self._attempts.attempt(_decode(message.value() or b"")["id"])
         except RuntimeError:
             due_s = time.time() + self._delays_s[tried]
-            own: list[tuple[str, str | bytes | None]] = [("due", b"%.6f" % due_s), ("tried", b"%d" % (tried + 1))]
+            own: list[tuple[str, str | bytes | None]] = [
+                ("due", b"%.6f" % due_s),
+                ("tried", b"%d" % (tried + 1)),
+            ]
             kept = [header for header in message.headers() or () if header[0] not in ("due", "tried")]
             self._producer.produce(
-                self._retry_topic, message.value(), message.key(), headers=[*kept, *own], on_delivery=self._on_delivery
+                self._retry_topic,
+                message.value(),
+                message.key(),
+                headers=[*kept, *own],
+                on_delivery=self._on_delivery,
             )
 
     def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
@@ -180,7 +199,9 @@ class RetryLoop:
             raise KafkaException(self._errors[0])
         self._source.commit(asynchronous=True)
         if self._handled:
-            offsets = [TopicPartition(self._retry_topic, number, offset) for number, offset in self._handled.items()]
+            offsets = [
+                TopicPartition(self._retry_topic, number, offset) for number, offset in self._handled.items()
+            ]
             self._retries.commit(offsets=offsets, asynchronous=True)
             self._handled.clear()
 

@@ -8,7 +8,16 @@ import time
 
 from confluent_kafka import Producer
 
-from benchmarks.workload import BOOTSTRAP, RECORDS, TOPIC, count_records, drop_topics, key_of, make_topic, value_of
+from benchmarks.workload import (
+    BOOTSTRAP,
+    RECORDS,
+    TOPIC,
+    count_records,
+    drop_topics,
+    key_of,
+    make_topic,
+    value_of,
+)
 
 PER_SECOND = 50
 HEADERS: list[tuple[str, str | bytes | None]] = [("source", b"shop-7")]
@@ -21,7 +30,9 @@ def backlog() -> None:
     drop_topics([TOPIC])
     time.sleep(1)  # a deletion goes on after it was answered
     make_topic(TOPIC)
-    producer = Producer({"bootstrap.servers": BOOTSTRAP, "linger.ms": 20, "queue.buffering.max.messages": 500_000})
+    producer = Producer(
+        {"bootstrap.servers": BOOTSTRAP, "linger.ms": 20, "queue.buffering.max.messages": 500_000}
+    )
     for number in range(RECORDS):
         while True:
             try:

@@ -190,7 +190,14 @@ def spread_ms(late_s: "array.array[float]") -> dict[str, float]:
         return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
 
     early = sum(late < 0 for late in ordered)
-    return {"count": len(ordered), "min": at(0), "p50": at(0.5), "p99": at(0.99), "max": at(1), "early": early}
+    return {
+        "count": len(ordered),
+        "min": at(0),
+        "p50": at(0.5),
+        "p99": at(0.99),
+        "max": at(1),
+        "early": early,
+    }
 
 
 def emit(report: dict[str, object]) -> None:
