@@ -25,6 +25,10 @@ HARVEST_INTERVAL_MS = 200.0
 #: fits into a commit and memory stays bounded while the dead-letter topic is away.
 PENDING_RECORDS = 10000
 PENDING_BYTES = 16 << 20
+#: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
+FIRST_RECORD_BYTES = 1 << 18
+#: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
+FIRST_RECORD_BYTES = 1 << 18
 #: Dead letters that may happen beyond the brake's headroom before new runs wait for results.
 BUDGET_SLACK = 50
 
@@ -252,8 +256,8 @@ class Engine:
 
     @property
     def record_bytes(self) -> float:
-        """How large records of the listener with the largest ones are, at least 1."""
-        return max(1.0, *(listener.mean_bytes for listener in self.listeners))
+        """How large records of the listener with the largest ones are; before any was seen, a cautious guess."""
+        return max(listener.mean_bytes for listener in self.listeners) or FIRST_RECORD_BYTES
 
     @property
     def next_wake_ms(self) -> float:

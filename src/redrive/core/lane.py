@@ -93,6 +93,8 @@ class ListenerState:
         #: Runs out, per slot.
         self.slots = [0] * plan.concurrency
         self.mean_ms = RUN_TARGET_MS / FIRST_RUN_RECORDS
+        #: 0 until the first records were seen.
+        #: 0 until the first records were seen.
         self.mean_bytes = 0.0
         #: Fetched records of source lanes that wait for a slot.
         self.queued = 0
@@ -104,8 +106,9 @@ class ListenerState:
 
     @property
     def run_records(self) -> int:
-        """How many records make a run of about `RUN_TARGET_MS`."""
-        return max(1, min(self.run_records_most, int(RUN_TARGET_MS / self.mean_ms)))
+        """How many records make a run of about `RUN_TARGET_MS`, within what all slots together may have in memory."""
+        by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1) / (RUNS_PER_SLOT * len(self.slots)))
+        return max(1, min(self.run_records_most, int(RUN_TARGET_MS / self.mean_ms), by_memory))
 
     @property
     def backlog(self) -> int:
@@ -122,7 +125,7 @@ class ListenerState:
     def weighed(self, records: list[RawRecord]) -> None:
         """Learn from a sample how large records are: at once when they got larger, slowly when they got smaller."""
         sample = records[:: 1 + len(records) // SAMPLE_RECORDS]
-        latest = sum(map(len, sample)) / len(sample)
+        latest = max(1.0, sum(map(len, sample)) / len(sample))
         self.mean_bytes = latest if latest > self.mean_bytes else 0.7 * self.mean_bytes + 0.3 * latest
 
     def is_hungry(self) -> bool:

@@ -88,7 +88,6 @@ class Pump:
         self._outstanding = 0
         self._polled_mono_ms = clock.mono_ms()
         self._answers_mono_ms = 0.0
-        self._fetch_records = settings.fetch_records
         #: Assigned, but nobody could tell yet where they begin; and those whose next offset is gone.
         self._unstarted: set[TopicPartition] = set()
         self._cut: set[TopicPartition] = set()
@@ -184,11 +183,8 @@ class Pump:
             most_ms = BUSY_POLL_MS if self._outstanding else IDLE_POLL_MS
             wait_ms = min(most_ms, max(0.0, self.engine.next_wake_ms - now.wall_ms))
         self._polled_mono_ms = now.mono_ms
-        for key, records in self._source.poll(wait_ms / 1000, self._fetch_records):
+        for key, records in self._source.poll(wait_ms / 1000, self._room_to_fetch()):
             self.engine.fetched(key, records, self._clock.now())
-        self._fetch_records = max(
-            1, min(self._settings.fetch_records, int(FETCH_BYTES / self.engine.record_bytes))
-        )
         if problems := self._source.problems():
             self._handle(problems)
         if (self._unstarted or self._cut) and now.mono_ms >= self._ask_mono_ms:
@@ -201,6 +197,9 @@ class Pump:
                         "commit-refused", {"error": next(iter(refused.values())), "partitions": len(refused)}
                     )
                 )
+
+    def _room_to_fetch(self) -> int:
+        return max(1, min(self._settings.fetch_records, int(FETCH_BYTES / self.engine.record_bytes)))
 
     def _make_room_to_poll(self, now: Now) -> bool:
         """All listeners are full. Whether to pause them and poll, because that will last or has lasted for long."""
