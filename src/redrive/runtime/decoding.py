@@ -18,12 +18,13 @@ round it would cost as much as all else that is done for a record. So its errors
 import re
 from collections.abc import Callable, Iterator
 from types import NoneType, UnionType
-from typing import Annotated, Any, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NewType, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import msgspec.inspect
 
 from redrive.core.record import Record
+from redrive.core.stack import message_of, type_name
 from redrive.errors import DecodeError
 
 Decode = Callable[[bytes | None], Any]
@@ -67,20 +68,23 @@ def undecodable(error: BaseException, value: bytes | None) -> DecodeError:
     Gives the error to tell for a value that a decoder refused: one line that never quotes the value.
 
     What a check of the user's own says (`__post_init__`, a validator) is kept as it is, as a handler's error would be.
+    Such a check may raise anything: never raises itself, whatever the error does when it is looked at.
     """
-    if isinstance(error, DecodeError):
-        return error
+    kind = type(error)  # isinstance() and str() would ask the error's own code
+    if issubclass(kind, DecodeError):
+        return cast("DecodeError", error)
     if value is None:
         return DecodeError(
             "null value (a tombstone); to handle them, let the handler's annotation allow None"
         )
     if not value:
         return DecodeError("empty value, where JSON was expected")
-    if isinstance(error, UnicodeDecodeError):
-        return DecodeError(f"not UTF-8 (byte {error.start})")
-    if isinstance(error, msgspec.DecodeError):
-        return DecodeError(_without_value(str(error)) if error.__cause__ is None else _one_line(str(error)))
-    return DecodeError(_one_line(f"{type(error).__name__}: {error}"))
+    if kind is UnicodeDecodeError:
+        return DecodeError(f"not UTF-8 (byte {cast('UnicodeDecodeError', error).start})")
+    said = message_of(error)
+    if kind in {msgspec.DecodeError, msgspec.ValidationError}:
+        return DecodeError(_without_value(said) if error.__cause__ is None else _one_line(said))
+    return DecodeError(_one_line(f"{type_name(kind).rpartition('.')[2]}: {said}"))
 
 
 # -- what the annotation says ----------------------------------------------------------------------------------------

@@ -103,12 +103,9 @@ def _signal_of(error: BaseException) -> Signal:
     signal = signal_in(error)
     if signal is None:
         return ""
+    kind = type(signal)  # isinstance() would ask the signal's own code
     return (
-        "skip"
-        if isinstance(signal, Skip)
-        else "retry-later"
-        if isinstance(signal, RetryLater)
-        else "dead-letter"
+        "skip" if issubclass(kind, Skip) else "retry-later" if issubclass(kind, RetryLater) else "dead-letter"
     )
 
 

@@ -1,0 +1,268 @@
+"""Whatever a handler, a decoder or a signal raises, in whichever way: the record fails, the next one runs, nothing else ends."""
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from redrive import DeadLetterNow, Record, RetryLater, RetryPolicy, Skip
+from redrive.core.commands import Run
+from redrive.core.failure import Kind
+from redrive.core.lane import Lane, ListenerState
+from redrive.core.offsets import OffsetMap
+from redrive.core.record import TopicPartition
+from redrive.errors import DecodeError
+from redrive.runtime.handlers import Invoker
+from redrive.sim.clock import VirtualClock
+from redrive.sim.records import SimRecord
+from tests.runtime.at_work import app_of
+from tests.sim.engine_world import plan_of
+
+SHAPES = [
+    "value",
+    "value and record",
+    "on a tier",
+    "awaited",
+    "awaited with the record",
+    "awaited within a limit",
+]
+
+
+def _raises(*_: object) -> Any:
+    raise RuntimeError("asked the exception's own code")
+
+
+def _ends(*_: object) -> Any:
+    raise SystemExit("asked the exception's own code")
+
+
+class Mute(Exception):
+    """Can't be told in words, and ends the process when asked."""
+
+    __str__ = __repr__ = _ends
+
+
+class Liar(Exception):
+    """Won't say what it is."""
+
+    __class__ = property(_raises)  # type: ignore[assignment]
+
+
+class Trap(Exception):
+    """Nothing of it can be looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyboardInterrupt(name)
+
+
+class MuteDecodeError(DecodeError):
+    __str__ = __repr__ = _ends
+
+
+class MuteUnicodeError(UnicodeDecodeError):
+    __str__ = _ends
+    start = property(_raises)  # type: ignore[assignment]
+
+
+class MuteMsgspecError(msgspec.ValidationError):
+    __str__ = _ends
+
+
+class LyingSignal(DeadLetterNow):
+    __class__ = property(_raises)  # type: ignore[assignment]
+
+
+RAISED = {
+    "SystemExit": lambda: SystemExit(1),
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "GeneratorExit": GeneratorExit,
+    "CancelledError": asyncio.CancelledError,
+    "StopIteration": StopIteration,
+    "mute": Mute,
+    "a liar": Liar,
+    "a trap": Trap,
+    "a mute DecodeError": lambda: MuteDecodeError("no"),
+    "a mute UnicodeDecodeError": lambda: MuteUnicodeError("utf-8", b"x", 0, 1, "no"),
+    "a mute ValidationError": lambda: MuteMsgspecError("no"),
+    "a group of the worst": lambda: BaseExceptionGroup("g", [SystemExit(1), Mute(), Trap()]),
+}
+
+
+class Order(msgspec.Struct):
+    """Its check raises what a test wants for a number."""
+
+    number: int
+    raises: "dict[int, Any] | None" = None
+
+    def __post_init__(self) -> None:
+        if self.number in CHECKS:
+            error = CHECKS[self.number]()
+            raise error
+
+
+CHECKS: dict[int, Any] = {}
+
+
+@pytest.fixture
+def checks():
+    yield CHECKS
+    CHECKS.clear()
+
+
+def handled_as(shape, act, count, **options):
+    """The numbers of the records for which `act` returned, and their run with its result."""
+    done = []
+
+    def value_only(order: Order) -> None:
+        act(order.number)
+        done.append(order.number)
+
+    def with_record(order: Order, record: Record) -> None:
+        value_only(order)
+
+    async def awaited(order: Order) -> None:
+        value_only(order)
+
+    async def awaited_with_record(order: Order, record: Record) -> None:
+        value_only(order)
+
+    handlers = {
+        "value and record": with_record,
+        "awaited": awaited,
+        "awaited with the record": awaited_with_record,
+    }
+    if "limit" in shape:
+        handlers[shape], options = awaited, {**options, "time_limit": "1m"}
+    app = app_of(handlers.get(shape, value_only), **options)
+    run = run_of(count, of_tier=shape == "on a tier")
+    invoker = Invoker(app.resolve().listeners[0], VirtualClock(), threading.Event())
+    try:
+        result = asyncio.run(invoker.run_async(run)) if "awaited" in shape else invoker.run(run)
+    except BaseException as error:
+        escaped = type(error).__name__
+    else:
+        return done, run, result
+    pytest.fail(f"{escaped} would have ended the process")
+
+
+def run_of(count, *, of_tier=False):
+    lane = Lane(TopicPartition("orders", 0), ListenerState(0, plan_of(), 2_000), None, OffsetMap(0))
+    records = [
+        SimRecord("orders", 0, offset, None, b'{"number": %d}' % offset, (), 0) for offset in range(count)
+    ]
+    run = Run(lane, 0, records, count, 1_000)
+    if of_tier:
+        run.wakes_ms = [0] * count
+    return run
+
+
+def nothing(_):
+    return None
+
+
+# -- decoding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raised", RAISED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_record_whose_check_raises_is_poison_and_the_next_one_runs(shape, raised, checks):
+    checks[1] = RAISED[raised]
+    done, run, result = handled_as(shape, nothing, 4)
+
+    assert (done, result.done, result.halt) == ([0, 2, 3], 4, "")
+    assert [(failed.record.offset(), failed.failure.kind) for failed in run.failures] == [(1, Kind.POISON)]
+    assert isinstance(run.failures[0].failure.message, str)
+
+
+# -- handlers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raised", RAISED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_record_whose_handler_raises_has_failed_and_the_next_one_runs(shape, raised):
+    def act(number):
+        if number == 1:
+            error = RAISED[raised]()
+            raise error
+
+    done, run, result = handled_as(shape, act, 4)
+
+    assert (done, result.done, result.halt) == ([0, 2, 3], 4, "")
+    assert [(failed.record.offset(), failed.signal) for failed in run.failures] == [(1, "")]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_handler_that_raises_cancelled_error_by_itself_has_failed_transiently(shape):
+    def act(number):
+        raise asyncio.CancelledError
+
+    _, run, result = handled_as(shape, act, 3, retry=RetryPolicy("5s"))
+    assert (result.done, [failed.failure.kind for failed in run.failures]) == (3, [Kind.TRANSIENT] * 3)
+
+
+# -- signals ---------------------------------------------------------------------------------------------------------
+
+
+class Wordless:
+    """No text, and no way to make one of it."""
+
+    __str__ = __repr__ = __format__ = _ends
+    __class__ = property(_raises)  # type: ignore[assignment]
+
+
+SIGNALS = {
+    "skip": Skip,
+    "dead-letter": DeadLetterNow,
+    "retry-later": lambda reason: RetryLater("7m", reason),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("is_grouped", [False, True])
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_signal_whose_reason_has_no_words_is_done_all_the_same(shape, signal, is_grouped):
+    def act(number):
+        if number == 1:
+            raised = SIGNALS[signal](Wordless())
+            raise ExceptionGroup("of a task group", [raised]) if is_grouped else raised
+
+    done, run, result = handled_as(shape, act, 3, retry=RetryPolicy("5s"))
+
+    assert (done, result.done) == ([0, 2], 3)
+    assert [failed.signal for failed in run.failures] == [signal]
+    assert run.failures[0].failure.retry_after_ms == (420_000 if signal == "retry-later" else None)
+
+
+@pytest.mark.parametrize("after", ["soon", "-5s", "", "1e9d"])
+def test_a_wait_that_cannot_be_read_leaves_it_to_the_ladder(after):
+    def act(number):
+        raise RetryLater(after, Wordless())
+
+    _, run, _ = handled_as("value", act, 1, retry=RetryPolicy("5s"))
+    (failed,) = run.failures
+    assert (failed.signal, failed.failure.kind, failed.failure.retry_after_ms) == (
+        "retry-later",
+        Kind.TRANSIENT,
+        None,
+    )
+
+
+def test_a_signal_that_will_not_say_what_it_is_is_done_by_its_type():
+    def act(number):
+        raise LyingSignal("no")
+
+    _, run, result = handled_as("value", act, 2)
+    assert (result.done, [failed.signal for failed in run.failures]) == (2, ["dead-letter"] * 2)
+
+
+def test_what_a_signal_says_goes_along():
+    def act(number):
+        raise DeadLetterNow("the card was stolen")
+
+    _, run, _ = handled_as("value", act, 1)
+    assert (run.failures[0].failure.message, run.failures[0].failure.rule) == (
+        "the card was stolen",
+        "redrive.errors.DeadLetterNow",
+    )
