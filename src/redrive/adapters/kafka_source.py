@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from confluent_kafka import (
@@ -24,7 +24,8 @@ from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
 
 #: With no broker the client tells so twenty times a second; nobody reads more than these between two polls.
 _MOST_PROBLEMS = 50
-#: With a broker it takes milliseconds.
+#: With a broker both take milliseconds.
+_COMMIT_S = 5.0
 _LEAVE_S = 3.0
 _topic_of, _partition_of, _error_of = Message.topic, Message.partition, Message.error
 _AUTH = frozenset(
@@ -61,6 +62,8 @@ class KafkaSource:
         self._has_joined = False
         self._is_down = False
         self._is_closed = False
+        self._is_called_back = False
+        self._last_apart: threading.Thread | None = None
         self.client = Consumer({**conf, "on_commit": self._on_commit, "error_cb": self._on_error})
         guard(self)
 
@@ -146,27 +149,44 @@ class KafkaSource:
         # A synchronous commit has no timeout of its own: without a broker it blocks for 10 to 22 s (tried).
         if self._is_down:
             return False
-        try:
+        confirmed: list[bool] = []
+
+        def commit() -> None:
             answers = self.client.commit(offsets=_told(offsets), asynchronous=False)
-        except KafkaException:
-            return False
-        return all(at.error is None for at in answers or ())
+            confirmed.append(all(at.error is None for at in answers or ()))
+
+        if not self._is_called_back:
+            self._apart(commit, _COMMIT_S)
+        else:  # another thread could not get in, but the group's coordinator was there a moment ago
+            with contextlib.suppress(KafkaException):
+                commit()
+        return confirmed == [True]
 
     def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        # Without a broker the client waits for the answer to its leave for a minute (KIP-848, librdkafka 2.16). Nobody
-        # polls any more, so another thread may wait for it; the callbacks run there while this one waits.
-        leaving = threading.Thread(target=self._leave, name="redrive-leave", daemon=True)
-        leaving.start()
-        leaving.join(_LEAVE_S)
-        if leaving.is_alive():
+        # Without a broker the client waits for the answer to its leave for a minute (KIP-848, librdkafka 2.16).
+        if not self._apart(self.client.close, _LEAVE_S):
             self._events = None
 
-    def _leave(self) -> None:
-        with contextlib.suppress(KafkaException, RuntimeError):
-            self.client.close()
+    def _apart(self, call: Callable[[], object], timeout_s: float) -> bool:
+        """
+        Make a call that may take long, and wait for it so long; whether it ended. It and the later ones go one after
+        another on threads of their own. That works because nobody polls; callbacks run there while this thread waits.
+        """
+        before = self._last_apart
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            with contextlib.suppress(KafkaException, RuntimeError):
+                call()
+
+        self._last_apart = threading.Thread(target=run, name="redrive-leave", daemon=True)
+        self._last_apart.start()
+        self._last_apart.join(timeout_s)
+        return not self._last_apart.is_alive()
 
     # -- callbacks: an exception in one of them would lose the records just fetched, so none leaves them ----------
 
@@ -220,10 +240,13 @@ class KafkaSource:
     def _on_revoke(self, _: Consumer, partitions: list[ClientPartition]) -> None:
         if self._events is None:
             return
+        self._is_called_back = True
         try:
             self._events.on_revoked(_keys(partitions))
         except BaseException as error:
             self._broken = error
+        finally:
+            self._is_called_back = False
 
     def _on_lost(self, _: Consumer, partitions: list[ClientPartition]) -> None:
         if self._events is None:
