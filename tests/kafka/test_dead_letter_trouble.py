@@ -301,7 +301,7 @@ def test_a_broker_that_is_away_for_20_s_while_records_fail_costs_nothing_but_the
         shop.send(
             *(b"%s-%d" % (b"bad" if at % 10 == 0 else b"good", at) for at in range(500)), partition=partition
         )
-    with running_with(shop.app) as service, stopping.process(shutdown_timeout="500ms") as process:
+    with running_with(shop.app), stopping.process(shutdown_timeout="500ms") as process:
         until(lambda: len(shop.handled) > 200 and stopping.ledger.count() > 20, "they are at work")
         guarded.kill()
         gone = time.monotonic()
