@@ -1,6 +1,8 @@
 """A clock that stands still until it is told to move, and on which a wait takes no time but its own."""
 
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from redrive.core.plan import Now
 
@@ -38,6 +40,15 @@ class VirtualClock:
     def pass_time(self, ms: float) -> None:
         """What a wait of `ms` costs: time goes forward by it, but not beyond the horizon."""
         self.advance(max(0.0, min(ms, self.horizon_mono_ms - self._mono_ms)))
+
+    @contextmanager
+    def unbounded(self) -> Generator[None, None, None]:
+        """For what takes the time it takes: within, waits go beyond the horizon."""
+        horizon_ms, self.horizon_mono_ms = self.horizon_mono_ms, float("inf")
+        try:
+            yield
+        finally:
+            self.horizon_mono_ms = horizon_ms
 
     def advance(self, ms: float) -> None:
         """Move both clocks forward. Raises ValueError for a negative `ms`: only the wall clock can go back."""

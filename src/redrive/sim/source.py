@@ -40,7 +40,8 @@ class SimSource:
         self._missing: set[str] = set()
         self._turn = -1
         self._problems: list[SourceProblem] = []
-        self._commits: deque[Commit] = deque()
+        #: Commits on their way, with the group's epoch in which they were sent.
+        self._commits: deque[tuple[int, Commit]] = deque()
 
     @property
     def owned(self) -> list[TopicPartition]:
@@ -96,20 +97,20 @@ class SimSource:
         self.start_at(offsets)
 
     def commit(self, commit: Commit) -> None:
-        self._commits.append(commit)
+        self._commits.append((self._group.epoch, commit))
 
     def commit_answers(self) -> list[Answer]:
         if self._cluster.is_down or self._cluster.faults.commits_are_held:
             return []
-        answers = [(commit.snapshot, self._store(commit.offsets)) for commit in self._commits]
+        answers = [(commit.snapshot, self._store(commit.offsets, epoch)) for epoch, commit in self._commits]
         self._commits.clear()
         return answers
 
     def commit_now(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
-        if self._cluster.is_down:
+        if self._cluster.is_down or self._cluster.faults.commits_are_held:
             self._cluster.clock.pass_time(COMMIT_NOW_TIMEOUT_MS)
             return False
-        return not self._store(offsets)
+        return not self._store(offsets, self._group.epoch)
 
     def close(self) -> None:
         if self.member is None or self._events is None:
@@ -149,7 +150,8 @@ class SimSource:
     ) -> None:
         keys = sorted(keys)
         if keys and self.member is not None:
-            tell(keys)
+            with self._cluster.clock.unbounded():  # handlers may be waited for
+                tell(keys)
             self.member.owned.difference_update(keys)
             for key in keys:
                 self._positions.pop(key, None)
@@ -192,8 +194,10 @@ class SimSource:
             return []
         return list(log.read(position, most))
 
-    def _store(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, str]:
-        """What the coordinator does with a commit: the refused partitions and why."""
+    def _store(
+        self, offsets: Mapping[TopicPartition, tuple[int, str]], epoch: int
+    ) -> dict[TopicPartition, str]:
+        """What the coordinator does with a commit of that epoch: the refused partitions and why."""
         refusal = self._cluster.faults.next_commit_refusal()
         if refusal is None and self.member not in self._group.members:
             refusal = "unknown member"
@@ -203,8 +207,10 @@ class SimSource:
             return dict.fromkeys(offsets, refusal)
         refused: dict[TopicPartition, str] = {}
         for key, (offset, text) in offsets.items():
-            # Whether the member owns the partition isn't asked: real brokers don't either.
-            if len(text.encode("utf-16-le")) // 2 > METADATA_UNITS:
+            if epoch != self._group.epoch and not self._owns(key):
+                # Within an epoch nobody asks who owns a partition: real brokers don't either.
+                refused[key] = "stale member epoch"
+            elif len(text.encode("utf-16-le")) // 2 > METADATA_UNITS:
                 refused[key] = "offset metadata too large"
             else:
                 self._group.offsets[key] = Committed(offset, text)

@@ -29,7 +29,7 @@ from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
 from redrive.sim.loop import VirtualLoop
 from redrive.sim.records import SimRecord
-from redrive.testing.process import Process
+from redrive.testing.process import Process, settle
 from redrive.testing.values import DeadLetter, FailedRun, Handled, Waiting, to_bytes
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
@@ -228,7 +228,7 @@ class Harness:
 
     def _begin(self) -> Process:
         process = Process(self._app, self._plan, self._settings, self.cluster, self._loop)
-        process.settle()
+        settle(process)
         return process
 
     def _end(self, how: Callable[[Process], None]) -> None:
@@ -246,7 +246,7 @@ class Harness:
             return
         self._is_at_work = True
         try:
-            self._running().settle()
+            settle(self._running())
         finally:
             self._is_at_work = False
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from redrive.core.commands import Report, Run, RunResult
 from redrive.core.engine import Engine
+from redrive.core.lane import Lane
 from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
 from redrive.core.settings import Settings
@@ -77,11 +78,9 @@ class Handlers:
         return not running
 
     def _run(self, slot: _Slot, queue: deque[Run]) -> None:
-        # Pauses between tries in place pass on the clock, wherever the test wants it to stop.
-        horizon_ms, self._clock.horizon_mono_ms = self._clock.horizon_mono_ms, float("inf")
-        while queue:
-            self._results.append(self._invokers[slot[0]].run(queue.popleft()))
-        self._clock.horizon_mono_ms = horizon_ms
+        with self._clock.unbounded():  # pauses between tries in place take their time
+            while queue:
+                self._results.append(self._invokers[slot[0]].run(queue.popleft()))
 
     async def _run_awaited(self, slot: _Slot, queue: deque[Run]) -> None:
         while queue:
@@ -100,7 +99,6 @@ class Process:
     def __init__(
         self, app: ResolvedApp, plan: GroupPlan, settings: Settings, cluster: SimCluster, loop: VirtualLoop
     ) -> None:
-        self._plan = plan
         self._cluster = cluster
         self._clock = cluster.clock
         self._loop = loop
@@ -134,28 +132,23 @@ class Process:
         """What it knows of its partitions."""
         return self._engine
 
-    def settle(self) -> None:
-        """Do all that can be done at this instant."""
+    def step(self) -> bool:
+        """Let the pump make one round in no time. Whether anything happened."""
+        before = self._signature()
         self._clock.horizon_mono_ms = self._clock.mono_ms()
-        unchanged = 0
-        for _ in range(_STEPS_MOST):
-            before = self._signature()
+        try:
             self._pump.step()
-            unchanged = unchanged + 1 if self._signature() == before else 0
-            if unchanged == 2:
-                self._clock.horizon_mono_ms = float("inf")
-                return
-        raise RuntimeError(
-            "the app doesn't come to rest: it may send itself a record for each record it handles"
-        )
+        finally:
+            self._clock.horizon_mono_ms = float("inf")
+        return self._signature() != before
 
     def next_ms(self) -> float:
         """After how long something may happen by itself."""
         waits = [self._engine.next_wake_ms - self._clock.wall_ms()]
         if self._handlers.is_waiting and self._loop.idle_for_ms is not None:
             waits.append(self._loop.idle_for_ms)
-        lanes = self._engine.lanes.values()
-        if any(lane.pending > lane.waiting for lane in lanes):
+        answers_come = not (self._cluster.is_down or self._cluster.faults.acks_are_held)
+        if answers_come and any(lane.pending > lane.waiting for lane in self._engine.lanes.values()):
             waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
             waits.append(_STEP_MS)
@@ -173,15 +166,15 @@ class Process:
         self._cluster.expel(self._source)
 
     def _waits_for_engine(self) -> bool:
-        """Back-off, brake, pauses, partitions that aren't there yet: the engine and the pump look after them in time."""
-        lanes = self._engine.lanes.values()
-        partitions = sum(self._cluster.counts.get(topic, 0) for topic in self._plan.topics)
+        """Commits, back-off, brake, pauses, partitions that aren't there yet: all that is looked after in time."""
+        engine, member = self._engine, self._source.member
         return (
             self._cluster.is_down
-            or len(lanes) < partitions
-            or any(lane.waiting or lane.is_paused for lane in lanes)
-            or any(one.outage or one.brake.is_on for one in self._engine.listeners)
-            or any(one.queued and not any(one.slots) for one in self._engine.listeners)
+            or member is None
+            or member.target != engine.lanes.keys()
+            or any(lane.pending or lane.is_paused or _is_uncommitted(lane) for lane in engine.lanes.values())
+            or any(one.outage or one.brake.is_on for one in engine.listeners)
+            or any(one.queued and not any(one.slots) for one in engine.listeners)
         )
 
     def _signature(self) -> tuple[int, ...]:
@@ -201,6 +194,20 @@ class Process:
     def _identity(self, topic: str) -> str:
         known = self._cluster.topics.get(topic)
         return identity_of("sim", known.topic_id if known else topic)
+
+
+def settle(*processes: Process) -> None:
+    """Let them do all that can be done at this instant."""
+    quiet = 0
+    for _ in range(_STEPS_MOST):
+        quiet = 0 if sum(process.step() for process in processes) else quiet + 1
+        if quiet == 2:
+            return
+    raise RuntimeError("the app doesn't come to rest: it may send itself a record for each record it handles")
+
+
+def _is_uncommitted(lane: Lane) -> bool:
+    return lane.offsets.started and (lane.acked is None or lane.acked[0] != lane.offsets.frontier)
 
 
 class _Life:
