@@ -115,7 +115,7 @@ def outcome(kafka) -> Outcome:
     )
 
 
-LATE_MS = 400.0  # on a busy machine
+LATE_MS = 900.0  # on a busy machine; a tier of 1 s must not pass for 50 ms
 
 
 def _handler(runs: list[Run], act: Callable[[int], None]) -> Callable[[Record], None]:
