@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.sim.fleet import Fleet
 
 ATTEMPTS = 3
+TARGETS = ["orders.retry.5s", "orders.retry.30s", "orders.dlq"]
 
 
 class Machine(RuleBasedStateMachine):  # size: a method is a rule
@@ -67,7 +68,7 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
     def writes_are_refused(self, topic, count):
         self.fleet.cluster.faults.refuse_writes(topic, count)
 
-    @rule(topic=st.sampled_from(["orders.retry.5s", "orders.retry.30s", "orders.dlq"]))
+    @rule(topic=st.sampled_from(TARGETS))
     def an_acknowledgement_is_lost(self, topic):
         self.may_repeat = True
         self.fleet.cluster.faults.lose_acks(topic, 1)
@@ -85,6 +86,33 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
     def commits_are_refused(self, count):
         self.may_repeat = True
         self.fleet.cluster.faults.refuse_commits(count)
+
+    @precondition(lambda self: self.fleet.processes)
+    @rule(
+        fault=st.sampled_from(["held", "refused", "slow"]),
+        ms=st.sampled_from([0, 900, 2_000]),
+        orderly=st.booleans(),
+    )
+    def a_process_ends_in_the_middle_of_trouble(self, fault, ms, orderly):
+        """Some records are finished, those before them are not, and that was committed or not."""
+        self.may_repeat = True
+        self.fleet.advance(1_000)
+        self.fleet.cluster.faults.acks_are_held = fault == "held"
+        if fault == "refused":
+            for topic in TARGETS:
+                self.fleet.cluster.faults.refuse_writes(topic, 9)
+        for fails in (0, 1, 0, 3, 0):
+            self.fleet.send(fails, 20.0 if fault == "slow" else 0.0, partition=0)
+        self.fleet.advance(ms)
+        (self.fleet.stop if orderly else self.fleet.kill)(0)
+        self.fleet.cluster.faults.acks_are_held = False
+
+    @precondition(lambda self: self.fleet.processes)
+    @rule()
+    def time_passes_until_just_before_something_happens(self):
+        wait_ms = min(process.next_ms() for process in self.fleet.processes)
+        if 1 < wait_ms < 3_600_000:
+            self.fleet.advance(wait_ms - 1)
 
     @rule(ms=st.sampled_from([-3_600_000, -700, 700, 3_600_000]))
     def the_wall_clock_steps(self, ms):
