@@ -119,26 +119,27 @@ class Executors:
 
     async def _work_awaited(self, invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> None:
         try:
-            while (run := await inbox.get()) is not None:
+            while (run := await _next_run(invoker, inbox)) is not None:
                 self._results.put(await invoker.run_async(run))
-                await _give_way()
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self._results.put(error)
 
 
-async def _give_way() -> None:
+async def _next_run(invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> Run | None:
     """
-    The loop's other work gets its turn after each run. A handler that cancelled its own task (as home-made timeouts
-    do) and returned has its cancellation end here: the slot is not its to end.
+    The slot's next run; the loop's other work gets its turn before. None: it is to end.
+
+    A handler that cancelled its own task (as timeouts made at home do) and returned, or one whose timer fires when its
+    record is long done, has its cancellation end here: the slot is not its to end.
     """
-    task = asyncio.current_task()
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        while task is not None and task.cancelling():
-            task.uncancel()
+    while True:
+        try:
+            await asyncio.sleep(0)
+            return await inbox.get()
+        except asyncio.CancelledError as error:
+            invoker.outlive_cancellation(error)
 
 
 async def _ended(tasks: "set[asyncio.Task[None]]", timeout_s: float) -> bool:

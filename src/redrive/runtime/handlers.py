@@ -289,15 +289,15 @@ class Invoker:
         value: Any,
         error: BaseException,
     ) -> bool:
-        self._let_cancellation_pass(error)
+        self.outlive_cancellation(error)
         tries, failed = 1, failing.failed(record, envelope, error)
         while (wait_ms := failing.again_after_ms(failed, tries)) is not None:
-            await asyncio.sleep(wait_ms / 1000)  # noqa: TID251  the loop's own clock is the one the handler waits by
             tries += 1
             try:
+                await asyncio.sleep(wait_ms / 1000)  # noqa: TID251  the clock that the handler waits by
                 await self._call_within_limit(record, envelope, value, tries)
             except BaseException as again:
-                self._let_cancellation_pass(again)
+                self.outlive_cancellation(again)
                 failed = failing.failed(record, envelope, again, tries)
             else:
                 return False
@@ -313,13 +313,12 @@ class Invoker:
         async with asyncio.timeout(limit_ms / 1000):
             await self._call(record, envelope, value, tries)
 
-    def _let_cancellation_pass(self, error: BaseException) -> None:
+    def outlive_cancellation(self, error: BaseException) -> None:
         """
-        A handler that raises CancelledError, or cancels its own task, has failed. Only when the slots are being closed is
-        it meant for the slot.
+        A handler that raises CancelledError, or cancels its own task, has failed like any other. Only when the slots are
+        being closed is it meant for the slot, and raised again.
         """
-        # Not by isinstance(), which would ask the exception's own code.
-        if not issubclass(type(error), asyncio.CancelledError):
+        if not issubclass(type(error), asyncio.CancelledError):  # isinstance() would ask the exception's own code
             return
         if self._stop.is_set():
             raise error

@@ -139,16 +139,19 @@ class Pump:
     def shut_down(self) -> None:
         """Let handlers end the record they are at, commit, leave the group. Bounded by the drain time."""
         keys = list(self.engine.lanes)
-        try:
+        # Each step is made whatever went wrong in those before it, the last one named first: else the partitions would
+        # wait for this member's session to end, and the loop for its handlers.
+        with contextlib.ExitStack() as steps:
+            steps.callback(self._close_executor)
+            steps.callback(self._sink.close, CLOSE_S)
+            steps.callback(self._source.close)
+            # Leaving the group doesn't wait for the same handlers once more.
+            steps.callback(self.engine.forget, keys)
             self._drain(keys)
-        finally:
-            # Leaving the group doesn't wait for the same handlers once more, and is done whatever went wrong before:
-            # the partitions would wait for this member's session to end.
-            self.engine.forget(keys)
-            self._source.close()
-            self._sink.close(CLOSE_S)
-            if not self._executor.close(CLOSE_S):
-                self.report(Report("handlers-left", {"seconds": self.drain_s}))
+
+    def _close_executor(self) -> None:
+        if not self._executor.close(CLOSE_S):
+            self.report(Report("handlers-left", {"seconds": self.drain_s}))
 
     # -- the group's events, called from within poll and close ---------------------------------------------------
 
