@@ -245,14 +245,19 @@ class Pump:
         """
         Wait for what is out of these partitions, then commit once. What isn't acknowledged by then stays unfinished.
         """
-        # What a run has finished is committed even if the record it is at never ends.
+        # What a run has finished is committed even if the record it is at never ends, or waiting for it goes wrong.
         self.engine.harvest(self._clock.now())
         self.engine.stop(keys)
         deadline_ms = self._clock.mono_ms() + self._settings.drain_ms
-        while not self.engine.is_quiet(keys) and self._clock.mono_ms() < deadline_ms:
-            self.step(poll=False)
-            if not self.engine.runs:  # only acknowledgements are missing
-                self._clock.wait(self._never, BUSY_POLL_MS)
+        try:
+            while not self.engine.is_quiet(keys) and self._clock.mono_ms() < deadline_ms:
+                self.step(poll=False)
+                if not self.engine.runs:  # only acknowledgements are missing
+                    self._clock.wait(self._never, BUSY_POLL_MS)
+        finally:
+            self._commit_last(keys)
+
+    def _commit_last(self, keys: Sequence[TopicPartition]) -> None:
         lanes = [lane for key in keys if (lane := self.engine.lanes.get(key)) is not None]
         for snapshots in self.engine.commits.final(lanes):
             if self._source.commit_now(snapshots):
