@@ -423,3 +423,66 @@ def test_any_order_of_things_gives_the_same_result(seed, redrive_harness):
     harness.advance("1m")
     assert sorted(letter.json["id"] for letter in harness.dead_letters) == list(range(20))
     assert len(harness.failed) == 60
+
+
+def test_the_next_release_finds_what_the_one_before_left(redrive_harness):
+    before = redrive_harness(_failing_app(retry=RetryPolicy("5s", "1h")))
+    sent_ms = before.clock.wall_ms()
+    before.send("orders", {"id": 1})
+    before.advance("1m")
+    assert [waiting.topic for waiting in before.waiting] == ["orders.retry.1h"]
+    before.close()
+
+    app = App("shop")
+    app.listener("orders", name="mended", retry=RetryPolicy("5s"))(lambda order: None)
+    after = redrive_harness(app, cluster=before.cluster)
+    assert [waiting.topic for waiting in after.waiting] == ["orders.retry.1h"]
+    after.advance("2h")
+    assert [(run.attempt, run.at_ms) for run in after.handled] == [(3, sent_ms + 3_605_000)]
+    assert (after.waiting, after.dead_letters) == ([], [])
+
+
+def test_two_groups_on_one_source_keep_their_retries_and_replays_to_themselves(redrive_harness):
+    shop = redrive_harness(_failing_app(retry=RetryPolicy("5s")))
+    other = App("stock")
+    other.listener("orders", name="reserve", retry=RetryPolicy("5s"))(lambda order: None)
+    stock = redrive_harness(other, cluster=shop.cluster)
+    shop.send("orders", {"id": 1})
+    shop.advance("5s")
+    shop.replay()
+    stock.advance("1m")
+
+    assert [run.attempt for run in shop.failed] == [1, 2, 1]
+    assert [(run.attempt, run.value) for run in stock.handled] == [(1, {"id": 1})]
+    assert stock.waiting == []
+
+
+def test_records_that_retention_deleted_are_told_and_the_rest_is_handled(redrive_harness):
+    app = App("shop")
+    app.listener("orders", name="charge")(lambda order: None)
+    harness = redrive_harness(app)
+    harness.send("orders", {"id": 0})
+    harness.advance("2s")
+    harness.cluster.is_down = True
+    for number in range(1, 6):
+        harness.cluster.append("orders", b'{"id":%d}' % number)
+    log = harness.cluster.topics["orders"].partitions[0]
+    log.delete_before(4)
+    harness.cluster.is_down = False
+    harness.advance("1s")
+
+    assert [run.value["id"] for run in harness.handled] == [0, 4, 5]
+    [lost] = [report.fields for report in harness.reports if report.event == "records-lost"]
+    assert (lost["topic"], lost["offset"], lost["lost"]) == ("orders", 1, 3)
+
+
+def test_a_partition_that_appears_later_is_read_from_its_beginning(redrive_harness):
+    app = App("shop")
+    app.listener("orders", name="charge", start="latest")(lambda order: None)
+    harness = redrive_harness(app)
+    harness.send("orders", {"id": 0})
+    harness.advance("2s")
+    for topic in harness.cluster.topics.values():
+        topic.grow(2)
+    harness.send("orders", {"id": 1}, partition=1)
+    assert [run.value["id"] for run in harness.handled] == [0, 1]

@@ -45,7 +45,8 @@ class Harness:
 
     `partitions`: of each source topic; 1 by default, so that records are handled in the order in which they were sent.
     `settings`: by default those of a `Settings()`; neither environment nor `redrive.toml` is read, so a test does the same
-    everywhere. `seed`: lets things happen in another order than the plainest, the same for the same seed.
+    everywhere. `seed`: lets things happen in another order than the plainest, the same for the same seed. `cluster`: that
+    of another harness, on which this app works too: its next release, or another group.
 
     `clock` and `cluster` are the simulated ones, for tests of faults: `harness.cluster.is_down = True`,
     `harness.cluster.faults.refuse_writes("orders.dlq", 3)`, `harness.clock.step_wall(-60_000)`.
@@ -54,9 +55,15 @@ class Harness:
     """
 
     def __init__(
-        self, app: App, *, partitions: int = 1, settings: Settings | None = None, seed: int | None = None
+        self,
+        app: App,
+        *,
+        partitions: int = 1,
+        settings: Settings | None = None,
+        seed: int | None = None,
+        cluster: SimCluster | None = None,
     ) -> None:
-        self.cluster = SimCluster(VirtualClock(), seed=seed)
+        self.cluster = cluster or SimCluster(VirtualClock(), seed=seed)
         self.handled: list[Handled] = []
         self.failed: list[FailedRun] = []
         resolved = app.resolve()
@@ -218,8 +225,9 @@ class Harness:
     def _create_topics(self, partitions: int) -> None:
         admin, replication = self.cluster.admin(), self._settings.replication
         self.cluster.brokers = max(self.cluster.brokers, replication)
+        existing = self.cluster.topics
         wanted = with_source_partitions(
-            wanted_topics(self._app, self._settings), {}, missing=partitions, by_source={}
+            wanted_topics(self._app, self._settings, existing), existing, missing=partitions, by_source={}
         )
         failed = carry_out(admin, compare(admin, wanted), replication=replication)
         if failed:
