@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 from redrive.errors import ForkedHandle
 
 _handles: "weakref.WeakSet[Any]" = weakref.WeakSet()
-#: Kept alive in a child for as long as it lives: ending a client would wait for threads that are gone.
-_abandoned: list[Any] = []
 
 
 class _Forked:
@@ -27,8 +25,11 @@ def guard(handle: Any) -> None:
 
 
 def _poison() -> None:
+    import ctypes
+
     for handle in list(_handles):
-        _abandoned.append(handle.client)
+        # Never ended, not even with Python itself: that would wait for threads that are gone, or crash (both tried).
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle.client))
         handle.client = _Forked()
 
 
