@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.core.schedule import wake_of
 from redrive.core.topic_plan import (
     Action,
     ObservedTopic,
@@ -210,6 +211,35 @@ class TestPartitions:
         assert plan_topics(wanted, after.values()).changes == ()
         assert all(after[name].partitions >= topic.partitions for name, topic in before.items())
         assert all(after[tier].partitions >= after["orders"].partitions for tier, _ in LADDER.tiers)
+
+
+class TestRetentionOfTiers:
+    @given(
+        delay_ms=st.integers(60_000, 40 * DAY_MS),
+        outage_ms=st.integers(0, 30 * DAY_MS),
+        due=st.floats(0, 30),
+    )
+    def test_a_record_is_kept_as_long_as_it_may_be_held_and_an_outage_more(self, delay_ms, outage_ms, due):
+        """With all of its jitter a record waits for twice the delay; asked to wait longer, it is written again before."""
+        ladder = name_topics("charge", "orders", [delay_ms], group="payments", naming=Naming())
+        tier = next(one for one in wanted_topics([ladder], tier_outage_ms=outage_ms) if one.role is Role.TIER)
+        kept_ms = int(tier.configs["retention.ms"])
+        held_ms = wake_of(int(due * delay_ms), 0, delay_ms)
+        assert kept_ms == 2 * delay_ms + outage_ms
+        assert held_ms + outage_ms <= kept_ms
+
+    def test_a_tier_that_keeps_records_for_its_delay_and_the_outage_only_is_told(self):
+        [item] = _plan(**_with("orders.retry.10d", retention_ms=str(17 * DAY_MS))).findings
+        assert (item.topic, item.setting, item.wanted) == (
+            "orders.retry.10d",
+            "retention.ms",
+            str(27 * DAY_MS),
+        )
+        assert "before they are due" in item.why
+
+    def test_the_outage_that_a_tier_outlasts_is_told_beyond_the_longest_wait(self):
+        [item] = _plan(**_with("orders.retry.10d", retention_ms=str(22 * DAY_MS))).findings
+        assert "after an outage of 2d" in item.why
 
 
 class TestConfiguration:
