@@ -16,6 +16,10 @@ def test_what_is_fixed_is_refused_in_the_users_settings_with_the_reason(change):
     assert (name, why.startswith("leave it out: ")) == (change.name, True)
 
 
+def test_no_limit_of_the_clients_own_cuts_dead_letters_to_their_headers():
+    assert producer_conf({"message.max.bytes": "1000000"})["message.max.bytes"] == 100_000_000
+
+
 @pytest.mark.parametrize("name", ["message.max.bytes", "topic.blacklist"])
 def test_it_is_told_with_its_path_before_anything_connects(name):
     settings = Settings(bootstrap_servers="kafka:9092", kafka={name: "100"})
