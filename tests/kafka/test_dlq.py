@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 from collections import Counter
@@ -371,6 +372,10 @@ def _typed(shop, answer):
         shown += os.read(keyboard, 1000)
     os.write(keyboard, answer)
     while True:
+        if not select.select([keyboard], [], [], 1)[0]:
+            # A Ctrl-C that comes after the question was written and before it is waited for is noticed with the next key.
+            os.write(keyboard, answer if answer == b"\x03" else b"")
+            continue
         try:
             shown += os.read(keyboard, 1000)
         except OSError:  # how Linux says that nobody holds the terminal any more
