@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from redrive import App, Record, RetryPolicy
 from redrive.core.record import headers_of
 from tests.faults import running
+from tests.kafka.shop import Shop
 from tests.plain_kafka import Given, Seen, create_topics_of, is_all_committed, read_all, send, unique
 from tests.waiting import until
 
@@ -118,14 +119,15 @@ def outcome(kafka) -> Outcome:
     )
 
 
-def _send_misnamed(bootstrap: str, topic: str, value: bytes) -> None:
+def _send_misnamed(bootstrap: str, topic: str, *values: bytes) -> None:
     """By a client that encodes names itself; its own deprecated calls are not our affair."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from kafka import KafkaProducer
 
         producer = KafkaProducer(bootstrap_servers=bootstrap)
-        producer.send(topic, value, b"k", [(Misnamed("x"), b"1"), ("tag", b"2")]).get(30)
+        for value in values:
+            producer.send(topic, value, b"k", [(Misnamed("x"), b"1"), ("tag", b"2")]).get(30)
         producer.close()
 
 
@@ -255,3 +257,13 @@ def test_such_headers_are_found_out_also_where_python_has_specialised_the_call(k
     assert [headers_of(record) for record in plain] == [[("tag", b"1")]] * 100
     told = [("headers-unreadable", b"a header's name was not UTF-8")]
     assert [headers_of(misnamed), headers_of(misnamed)] == [told, told]
+
+
+def test_the_commands_read_a_dead_letter_topic_that_holds_such_a_record(kafka):
+    shop = Shop(kafka.bootstrap, partitions=1)
+    _send_misnamed(kafka.bootstrap, shop.dlq, *[b"{}"] * 30)
+
+    code, counted, _ = shop("ls", shop.dlq)
+    assert (code, counted["letters"]) == (0, 30)
+    code, shown, _ = shop("show", f"{shop.dlq}/0/29")
+    assert (code, shown["headers"]) == (0, [["headers-unreadable", "a header's name was not UTF-8"]])

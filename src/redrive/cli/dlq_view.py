@@ -11,6 +11,7 @@ from typing import Any
 
 from redrive.cli.output import Output
 from redrive.core.dialects import foreign_headers
+from redrive.core.record import headers_of
 from redrive.deadletters.letters import Letter
 from redrive.deadletters.portrait import Payload, header_text, payload_values, portray, portray_bytes
 from redrive.deadletters.replay import Report, Tell
@@ -120,7 +121,7 @@ def show_letter(
     record = letter.record
     for name, text in _facts(values):
         output.line(f"{name + ':':<16}{text}")
-    for name, value in foreign_headers(record.headers()):
+    for name, value in foreign_headers(headers_of(record)):
         shown = header_text(value)
         output.line(f"{'header:':<16}{name} = {'(null)' if shown is None else shown}")
     _show_history(output, values)

@@ -6,7 +6,7 @@ import msgspec
 
 from redrive.core.dialects import Headers, read_envelope, with_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.record import RawRecord
+from redrive.core.record import RawRecord, headers_of
 from redrive.core.router import Reason
 
 
@@ -113,7 +113,7 @@ class Letter(msgspec.Struct, frozen=True):
 
 def read_letter(record: RawRecord) -> Letter:
     """Gives the letter that a record is. Never raises, whatever its headers hold."""
-    envelope, unreadable = read_envelope(record.headers())
+    envelope, unreadable = read_envelope(headers_of(record))
     return Letter(Position(record.topic(), record.partition(), record.offset()), record, envelope, unreadable)
 
 
@@ -147,4 +147,4 @@ def copy_of(letter: Letter, *, job: str, now_ms: int) -> Copy:
         replays=min(said.replays + 1, 2**31 - 1),
     )
     partition = -1 if said.source_partition is None else said.source_partition
-    return Copy(with_envelope(letter.record.headers(), fresh), said.source_topic, partition)
+    return Copy(with_envelope(headers_of(letter.record), fresh), said.source_topic, partition)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from redrive.core.dialects import foreign_headers
-from redrive.core.record import TopicPartition
+from redrive.core.record import TopicPartition, headers_of
 from redrive.deadletters.letters import Letter, Position, read_letter
 from redrive.deadletters.states import Mark, Release, StateBook
 from redrive.errors import ReplayRefused
@@ -91,7 +91,7 @@ def portray(letter: Letter, mark: Mark | None, changes: Sequence[Mark | Release]
         "replay_topic": said.replay_topic,
         "value_lost": letter.has_lost_its_value,
         "unreadable_headers": list(letter.unreadable),
-        "headers": [[name, header_text(value)] for name, value in foreign_headers(record.headers())],
+        "headers": [[name, header_text(value)] for name, value in foreign_headers(headers_of(record))],
         "history": [_change(change) for change in changes],
     }
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.router import Reason
 from redrive.deadletters.letters import Glance, Position, glance, read_letter
 from redrive.deadletters.states import Mark, State, StateBook
@@ -161,7 +161,7 @@ class _Planner:
         for book in books:
             for record in _letters(book, log, self._selection.at):
                 position = Position(record.topic(), record.partition(), record.offset())
-                seen = glance(record.headers())
+                seen = glance(headers_of(record))
                 self.seen[seen.reason or "foreign"] += 1
                 if position in self._selection.at:
                     self._found.add(position)

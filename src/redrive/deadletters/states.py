@@ -42,7 +42,7 @@ from enum import StrEnum
 
 import msgspec
 
-from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.deadletters.letters import Position
 from redrive.deadletters.topics import Dlq
 from redrive.errors import TopologyError
@@ -190,7 +190,7 @@ class StateBook:
         end = self._cluster.offsets([self._key], "latest").get(self._key, 0)
         wanted = str(position).encode()
         return [
-            read_change(record.value(), record.headers())
+            read_change(record.value(), headers_of(record))
             for record in self._log.scan(self._key, 0, end)
             if record.key() == wanted
         ]
@@ -340,7 +340,7 @@ class StateBook:
         if at.topic != self.dlq.topic:
             self.unreadable += 1
             return
-        change = read_change(record.value(), record.headers())
+        change = read_change(record.value(), headers_of(record))
         self.unreadable += change is UNREADABLE
         place = at.partition, at.offset
         after = follow(self._marks.get(place), change)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.deadletters.letters import Glance, Position, glance
 from redrive.deadletters.selection import Selection
 from redrive.deadletters.states import Mark, StateBook
@@ -54,7 +54,7 @@ def list_letters(
     """
     for book, record in _all(books, log):
         position = Position(record.topic(), record.partition(), record.offset())
-        seen = glance(record.headers())
+        seen = glance(headers_of(record))
         if not selection.matches(position, seen):
             continue
         timestamp_ms = record.timestamp()[1]
