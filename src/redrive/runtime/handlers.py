@@ -318,9 +318,8 @@ class Invoker:
         A handler that raises CancelledError, or cancels its own task, has failed like any other. Only when the slots are
         being closed is it meant for the slot, and raised again.
         """
-        if not issubclass(
-            type(error), asyncio.CancelledError
-        ):  # isinstance() would ask the exception's own code
+        # Not by isinstance(), which would ask the exception's own code.
+        if not issubclass(type(error), asyncio.CancelledError):
             return
         if self._stop.is_set():
             raise error
