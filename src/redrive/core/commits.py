@@ -18,6 +18,8 @@ from redrive.core.record import TopicPartition
 #: characters pass, 260 don't).
 CHUNK_CHARS = 500_000
 _ENTRY_CHARS = 100
+#: While it is found out which partition is refused, the others wait.
+REFUSED_PAUSE_MS = 100
 #: An answer that takes longer than this will not come: the client gave up without telling.
 ANSWER_TIMEOUT_MS = 60_000
 
@@ -75,7 +77,7 @@ class Commits:
         The broker answered commit number `snapshot`; it refused the partitions named. They are sent again.
 
         Refused as a whole it may have been too large, or one partition spoils it: then it is halved until it passes, or
-        that one is alone.
+        that one is alone. The client never says which one it was (confluent-kafka 2.16, tried).
         """
         if snapshot != self._number or not self._sent:
             return
@@ -89,13 +91,14 @@ class Commits:
             self.confirmed += 1
         else:
             self.refused += 1
-            self._next_mono_ms = now.mono_ms + self._interval_ms
             if len(self._sent) == 1 or len(failed) < len(self._sent):
                 for key in failed:
                     self._suspects[key] = self._suspects.pop(key, 0) + 1
             else:
                 self._chunk_chars = sum(len(text) + _ENTRY_CHARS for _, (_, text) in self._sent.values()) // 2
                 self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
+            pause_ms = REFUSED_PAUSE_MS if self._round else self._interval_ms
+            self._next_mono_ms = now.mono_ms + min(pause_ms, self._interval_ms)
         self._sent = {}
 
     def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
