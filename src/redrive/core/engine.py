@@ -27,8 +27,6 @@ PENDING_RECORDS = 10000
 PENDING_BYTES = 16 << 20
 #: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
 FIRST_RECORD_BYTES = 1 << 18
-#: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
-FIRST_RECORD_BYTES = 1 << 18
 #: Dead letters that may happen beyond the brake's headroom before new runs wait for results.
 BUDGET_SLACK = 50
 
