@@ -122,7 +122,8 @@ class RetryLoop:
             }
         )
         self._errors: list[KafkaError] = []
-        self._waiting: dict[int, deque[tuple[float, int, Message]]] = {}
+        # By partition and attempt: a long wait must not stand before a short one.
+        self._waiting: dict[tuple[int, int], deque[tuple[float, int, Message]]] = {}
         self._held = 0
         self._handled: dict[int, int] = {}
 
@@ -159,7 +160,9 @@ class RetryLoop:
             if message.error() is None:
                 headers = dict(message.headers() or ())
                 due_s, tried = float(headers["due"] or 0), int(headers["tried"] or 0)
-                self._waiting.setdefault(message.partition() or 0, deque()).append((due_s, tried, message))
+                self._waiting.setdefault((message.partition() or 0, tried), deque()).append(
+                    (due_s, tried, message)
+                )
                 self._held += 1
 
     def _run_due(self) -> None:
