@@ -1,6 +1,7 @@
 """What all tests share: the real broker and its topics. How the tests are laid out: CONTRIBUTING.md."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +12,9 @@ from confluent_kafka.admin import NewTopic
 from hypothesis import HealthCheck, settings
 
 from tests.broker import Broker, BrokerError, admin, fetch
+
+# Side by side, pytest's workers ignore Ctrl-C, and what they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes an example slow, not wrong; the blob repeats one that failed.
 settings.register_profile(

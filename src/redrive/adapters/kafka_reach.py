@@ -32,6 +32,7 @@ _COMPLAINTS = {
 #: "1/1 brokers are down" tells nothing that the others don't.
 _EMPTY = frozenset([KafkaError._ALL_BROKERS_DOWN])
 _DEFAULT_PORT = 9092
+_NO_CONNECTION = re.compile(r"Connect to ipv[46]#(\S+):(\d+) failed")
 #: Somebody waits for it: a broker that comes up is found within a second, not within ten.
 _EAGER: dict[str, Any] = {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 1000}
 
@@ -64,6 +65,11 @@ class KafkaReach:
             self._client.poll(0)  # brings what the client had to say
             seen = _look_at(servers, self._timeout_s, greets=True)
             said, self._said = self._said, []
+            if elsewhere := _other_brokers(said, servers):
+                # Somebody must have told the client of them: the bootstrap server answered, but no question came through.
+                known = _look_at(elsewhere, self._timeout_s, greets=False)
+                if (trouble := explain_advertised(self._bootstrap, known)) is not None:
+                    return trouble
             return explain_bootstrap(seen, protocol=self._protocol, complaints=said)
         seen = _look_at([(broker.host, broker.port) for broker in brokers], self._timeout_s, greets=False)
         return explain_advertised(self._bootstrap, seen)
@@ -81,6 +87,23 @@ def _servers(bootstrap: str) -> list[tuple[str, int]]:
             host, port = f"{host}:{port}".lstrip(":"), str(_DEFAULT_PORT)
         servers.append((host.strip("[]"), int(port)))
     return servers
+
+
+def _other_brokers(
+    said: Iterable[tuple[Complaint, str]], servers: Iterable[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Addresses to which the client couldn't connect, and which nobody gave it as bootstrap servers."""
+    given = {address[:2] for host, port in servers for address in _resolved(host, port)}
+    failed = {
+        (found[1].strip("[]"), int(found[2])) for _, text in said if (found := _NO_CONNECTION.search(text))
+    }
+    return sorted(failed - given)
+
+
+def _resolved(host: str, port: int) -> list[tuple[str, int]]:
+    with contextlib.suppress(OSError):
+        return [(str(found[4][0]), port) for found in socket.getaddrinfo(host, port)]
+    return [(host, port)]
 
 
 def _look_at(addresses: Iterable[tuple[str, int]], timeout_s: float, *, greets: bool) -> list[Seen]:
