@@ -194,11 +194,15 @@ class Seen(NamedTuple):
     returncode: int
 
 
+#: What would speak for the terminal; workers of a parallel run are told the size of pytest's own.
+_HIDDEN = frozenset(["NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"])
+
+
 def watch(width: int, height: int, *, until: str, **env: str) -> Seen:
     """Run it on a terminal of this size, and type Ctrl-C when this was shown."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (height, width))
-    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    plain = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
     with subprocess.Popen(
         [*ON_TERMINAL, "demo"],
         stdin=its,
