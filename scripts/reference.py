@@ -39,7 +39,7 @@ line every ten seconds tells the latest, and how many more there were.
 _CLIENT_HEAD = """\
 # Settings of the Kafka client
 
-Each librdkafka setting that redrive gives another value than its default, with the reason; made from
+Each librdkafka setting that redrive sets, with the reason, also where it is the client's default today; made from
 `src/redrive/adapters/kafka_settings.py`. Your own `[kafka]` settings go before these, but for the fixed ones: a promise depends
 on them, and setting them is refused at the start.
 """

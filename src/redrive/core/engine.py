@@ -21,9 +21,9 @@ from redrive.core.waiting import WaitingRoom
 
 #: Runs that take longer are looked into this often, so that what they finished can be committed.
 HARVEST_INTERVAL_MS = 200.0
-#: Unacknowledged successors of one lane: beyond this its intake waits, so that the map of finished offsets still
-#: fits into a commit and memory stays bounded while the dead-letter topic is away.
-PENDING_RECORDS = 10000
+#: Unacknowledged successors of one lane: beyond this its intake waits, so that memory stays bounded while the
+#: dead-letter topic is away. More of them than a commit's map can say (some 1,600 lone holes) cost repeats after a crash.
+PENDING_RECORDS = 10_000
 PENDING_BYTES = 16 << 20
 #: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
 FIRST_RECORD_BYTES = 1 << 18
