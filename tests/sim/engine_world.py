@@ -144,8 +144,7 @@ class Worker:
         self._done = 0
         self._record: RawRecord | None = None
         run.started_mono_ms = world.clock.mono_ms()
-        run.feed = list(run.records)
-        run.iterator = iter(run.feed)
+        run.iterator = iter(run.records)
         self.result: RunResult | None = RunResult(run, 0, 0.0, "cut") if run.gate.is_shut else None
         if world.is_seen_at_work and self.result is None:
             self._take_up()
@@ -164,8 +163,10 @@ class Worker:
         if self._record is not None:
             self._world.truth.started(self.run, self._record)
         else:
-            is_whole = self._done == len(self.run.records)
-            self._end("" if is_whole and self.run.feed else "cut")
+            is_whole = self._done == self.run.count and not self.run.is_cut
+            if is_whole:
+                self.run.let_go()
+            self._end("" if is_whole else "cut")
 
     def _handle(self, outcome: str) -> None:
         record, self._record = self._record, None

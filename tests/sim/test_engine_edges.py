@@ -176,8 +176,7 @@ def test_nothing_of_a_run_is_claimed_while_the_result_of_the_one_before_it_is_st
     world = _working_on(World(plan_of(), partitions=1), count=40)
     first, second = sorted(world.engine.runs, key=lambda run: run.records[0].offset())
     for run in (first, second):  # both are through but for the last record, and nobody has looked yet
-        run.feed = list(run.records)
-        run.iterator = iter(run.feed)
+        run.iterator = iter(run.records)
         for _ in run.records:
             next(run.iterator)
     next(first.iterator, None)

@@ -1,7 +1,7 @@
 """What the engine asks the runtime to do, and the two things that come back: a run's result, a write's answer."""
 
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -46,20 +46,24 @@ class Gate:
 class Run:
     """
     Records of one lane, to be handled one after another. Owned by the engine; the worker that has it writes only
-    `feed`, `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable` and `outage`.
+    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable` and `outage`, and in the end `records`.
 
-    The worker walks `iterator` over `feed`, its own copy. That makes two things free for records that succeed: how
-    far it came can be read from outside (`taken`), and it is stopped by emptying `feed`.
+    The worker walks `iterator` over `records`. That makes two things free for records that succeed: how far it came
+    can be read from outside (`taken`), and it is stopped by moving the iterator to its end (`cut`).
+
+    A worker that is through with all of a source's records lets go of them (`let_go`), so that they are freed where
+    they still are in the processor's cache: by the pump's thread it costs a tenth of all the time.
     """
 
     __slots__ = (
         "budget",
+        "count",
         "end",
         "failed_offsets",
         "failures",
         "failures_seen",
-        "feed",
         "gate",
+        "is_cut",
         "iterator",
         "lane",
         "listener",
@@ -80,12 +84,13 @@ class Run:
         self.listener: int = lane.listener.index
         self.slot = slot
         self.records = records
+        self.count = len(records)
         self.end = end
         self.budget = budget
         self.gate: Gate = lane.gate
         self.wakes_ms: list[int] | None = None
-        self.feed: list[RawRecord] = []
         self.iterator: Iterator[RawRecord] | None = None
+        self.is_cut = False
         self.failures: list[Failed] = []
         self.starts_ms: list[float] = []
         self.outage: Failed | None = None
@@ -102,7 +107,7 @@ class Run:
     @property
     def most_dead(self) -> int:
         """How many dead letters it can cause: it stops at its budget, and has no more than its records."""
-        return min(self.budget, len(self.records))
+        return min(self.budget, self.count)
 
     @property
     def is_of_tier(self) -> bool:
@@ -111,15 +116,23 @@ class Run:
 
     def taken(self) -> int:
         """How many records the worker has taken up so far, the one it works on included; 0 once it was cut."""
-        # An iterator over an emptied feed has nothing left either, but its records did not run.
-        return (
-            len(self.records) - length_hint(self.iterator) if self.iterator is not None and self.feed else 0
-        )
+        # An iterator that was cut has nothing left either, but its records did not run.
+        if self.iterator is None or self.is_cut:
+            return 0
+        return self.count - length_hint(self.iterator)
 
     def cut(self) -> None:
         """Let the worker stop after the record it is at. Its result tells how far it came."""
         self.gate.is_shut = True
-        self.feed.clear()
+        self.is_cut = True
+        if self.iterator is not None:
+            # What a copy of a half-read iterator is told, by the protocol of `copy`: where to go on.
+            cast("Any", self.iterator).__setstate__(self.count)
+
+    def let_go(self) -> None:
+        """All records of the run have ended."""
+        if not self.is_of_tier:
+            self.records = []
 
 
 class RunResult(msgspec.Struct, frozen=True):

@@ -134,7 +134,7 @@ class Engine:
             listener.counters.duration.add(result.seconds / result.done, result.done)
             listener.measured(result.seconds, result.done)
         if lane.alive:
-            self._settle(run, result.done, now)
+            self._settle(run, run.records, result.done, now)
             self._give_back(run, result.done)
         if result.halt == "outage":
             self._outage(run, now)
@@ -165,10 +165,12 @@ class Engine:
             if run.lane in seen:
                 continue
             seen.add(run.lane)
+            # The worker may let go of them at any moment: then its result is on the way.
+            records = run.records
             taken = run.taken()
-            if taken - 1 > run.settled and run.lane.alive:
+            if records and taken - 1 > run.settled and run.lane.alive:
                 run.moved_mono_ms = now.mono_ms
-                self._settle(run, taken - 1, now)
+                self._settle(run, records, taken - 1, now)
 
     def stop(self, keys: Iterable[TopicPartition]) -> None:
         """Hand out nothing more of these partitions, and let their runs end after the record they are at."""
@@ -314,7 +316,7 @@ class Engine:
         if run is None:
             return
         listener = lane.listener
-        run.budget = len(run.records) + 1
+        run.budget = run.count + 1
         if listener.plan.brake:
             listener.brake.admitted(now.mono_ms)
             run.budget = max(1, min(run.budget, (listener.brake.headroom() - listener.budget_out) // 2))
@@ -356,18 +358,21 @@ class Engine:
 
     # -- results -------------------------------------------------------------------------------------------------
 
-    def _settle(self, run: Run, done: int, now: Now) -> None:
-        """The first `done` records of the run are finished or failed; those before `run.settled` were counted."""
+    def _settle(self, run: Run, records: list[RawRecord], done: int, now: Now) -> None:
+        """
+        The first `done` records of the run are finished or failed; those before `run.settled` were counted. `records`:
+        the run's; of a source's that has ended whole they are let go, and not needed.
+        """
         lane, listener = run.lane, run.lane.listener
         failures = run.failures[run.failures_seen :]
-        if done < len(run.records):  # the worker may be further by now
-            settled = {record.offset() for record in run.records[run.settled : done]}
+        if done < run.count:  # the worker may be further by now
+            settled = {record.offset() for record in records[run.settled : done]}
             failures = [failed for failed in failures if failed.record.offset() in settled]
         run.failures_seen += len(failures)
         count = done - run.settled
         failed_offsets = [failed.record.offset() for failed in failures]
         if run.is_of_tier:
-            offsets = [record.offset() for record in run.records[run.settled : done]]
+            offsets = [record.offset() for record in records[run.settled : done]]
             if failures or run.failed_offsets:
                 run.failed_offsets.update(failed_offsets)
                 offsets = [offset for offset in offsets if offset not in run.failed_offsets]
@@ -377,7 +382,7 @@ class Engine:
             if failures:
                 lane.offsets.open(failed_offsets)
             if count:
-                lane.offsets.settle(run.end if done == len(run.records) else run.records[done].offset())
+                lane.offsets.settle(run.end if done == run.count else records[done].offset())
         run.settled = done
         fates = [self._route(lane, failed, now) for failed in failures]
         listener.counters.handled += count - len(failures)

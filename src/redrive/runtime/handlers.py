@@ -351,15 +351,15 @@ class Invoker:
 
     def _begin(self, run: Run) -> Iterator[RawRecord] | None:
         run.started_mono_ms = self._clock.mono_ms()
-        run.feed = list(run.records)
-        run.iterator = iter(run.feed)
-        # Looked at after the feed is in place: a cut before that would have emptied the feed of nobody.
+        run.iterator = iter(run.records)
+        # Looked at after the iterator is in place: a cut before that would have had nothing to stop.
         return None if run.gate.is_shut else run.iterator
 
     def _end(self, run: Run, last: RawRecord | None, failing: _Failing, began_ms: float) -> RunResult:
         seconds = (self._clock.mono_ms() - began_ms) / 1000
-        if not failing.halt and run.feed:
-            return RunResult(run, len(run.records), seconds)
+        if not failing.halt and not run.is_cut:
+            run.let_go()
+            return RunResult(run, run.count, seconds)
         done = next((at for at, record in enumerate(run.records, 1) if record is last), 0)
         if failing.halt == "outage":
             done -= 1  # it stays where it is, to be tried again
