@@ -1,10 +1,10 @@
 """The brake comes on when more than half of a minute's records died, lets one a second start, and is released by itself."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from redrive.core.brake import ENOUGH_RECORDS, INTAKE_INTERVAL_MS, WINDOW_MS, Brake
+from redrive.core.brake import ENOUGH_RECORDS, INTAKE_INTERVAL_MS, SLICE_MS, WINDOW_MS, Brake
 
 
 def braking(*, at_ms=0.0):
@@ -58,16 +58,20 @@ def test_it_is_released_when_nothing_finishes_for_a_minute():
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.floats(0, 1), st.integers(0, 20_000)), max_size=60))
+@example([(48, 0.0, 1), (30, 1.0, 19_999), (3, 0.0, 20_000), (21, 1.0, 20_000), (0, 0.0, 0)])
 def test_as_long_as_the_headroom_is_kept_no_minute_has_more_dead_letters_than_fifty_or_half_of_its_records(
     batches,
 ):
-    """`headroom` is what the engine gives to its runs: what they may kill before their first result is counted."""
+    """
+    `headroom` is what the engine gives to its runs: what they may kill before their first result is counted. A minute
+    is sixty whole seconds, the last one begun.
+    """
     brake, mono_ms, seen = Brake(), 0.0, []
     for count, share, then_ms in batches:
         dead = min(int(share * count), brake.headroom())
         brake.finished(count, dead, mono_ms)
         seen.append((mono_ms, count, dead))
-        recent = [(count, dead) for at, count, dead in seen if at > mono_ms - WINDOW_MS]
+        recent = [(count, dead) for at, count, dead in seen if at // SLICE_MS > (mono_ms - WINDOW_MS) // SLICE_MS]
         died, ended = sum(dead for _, dead in recent), sum(count for count, _ in recent)
         if not brake.is_on:
             assert died <= max(ENOUGH_RECORDS, ended / 2)

@@ -80,11 +80,11 @@ class TestReadAndWrite:
 
     def test_zero_is_a_partition_an_offset_and_a_time(self):
         envelope = Envelope(source_partition=0, source_offset=0, source_timestamp_ms=0, due_ms=0)
-        assert write_headers(envelope) == [
+        assert sorted(write_headers(envelope)) == [
             ("redrive-attempt", b"0"),
             ("redrive-due-ms", b"0"),
-            ("redrive-source-partition", b"0"),
             ("redrive-source-offset", b"0"),
+            ("redrive-source-partition", b"0"),
             ("redrive-source-timestamp-ms", b"0"),
         ]
 
@@ -125,7 +125,7 @@ class TestReadAndWrite:
             ),
         )
         headers = write_headers(Envelope(attempt=3, due_ms=256, group="payments"), terse)
-        assert headers == [("x-due", b"\0\0\0\0\0\0\1\0"), ("x-attempt", b"\3")]
+        assert sorted(headers) == [("x-attempt", b"\3"), ("x-due", b"\0\0\0\0\0\0\1\0")]
         assert read_envelope([*headers, ("redrive-group", b"g")], terse) == (
             Envelope(attempt=3, due_ms=256),
             (),
@@ -251,7 +251,7 @@ class TestTexts:
 
     def test_what_utf_8_cannot_say_does_not_stop_a_dead_letter(self):
         envelope = Envelope(failure_message="caf\udce9", failure_stack="\ud800", attempt=1)
-        assert write_headers(envelope) == [
+        assert sorted(write_headers(envelope)) == [
             ("redrive-attempt", b"1"),
             ("redrive-failure-message", b"caf?"),
             ("redrive-failure-stack", b"?"),

@@ -28,7 +28,7 @@ PLANTS = {
     "commits although the dead-letter or retry write failed": Plant(
         "core/successors.py",
         '        counters.write_failures["dead-letter" if pending.is_dead_letter else "retry"] += 1\n',
-        "        self.delivered(pending)\n        return\n",
+        "        self.outstanding += 1\n        self.answered([(pending, None)], now)\n        return\n",
         (_REFUSED,),
         "orders.*1 claimed",
     ),

@@ -329,11 +329,9 @@ class World:
                 partition=produce.partition,
             )
         token = produce.token
-        if refusal is not None:
-            self.engine.successors.refused(token, refusal, self.clock.now())
-        else:
+        if refusal is None:
             self.truth.confirmed(token.lane, token.record.offset())
-            self.engine.successors.delivered(token)
+        self.engine.successors.answered([(token, refusal)], self.clock.now())
         self._perform()
 
     def answer_commit(self, *refused: TopicPartition) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -52,7 +52,9 @@ class KafkaSink:
             )
         except BufferError:
             # Not waited for: the pump has other partitions to serve, and the engine repeats it with back-off.
-            self._answer(number, Refusal("unavailable", "the client's send queue is full"))
+            self._answers.append(
+                (self._out.pop(number), Refusal("unavailable", "the client's send queue is full"))
+            )
         except KafkaException as error:
             if error.args[0].code() in _FATAL:
                 self._guarded(client.poll, 0)  # only this tells the reason
@@ -102,21 +104,19 @@ class KafkaSink:
         return self._single.client
 
     def _on_delivery(self, number: int, error: KafkaError | None, _: Message | None = None) -> None:
-        if number not in self._out:
+        token = self._out.pop(number, None)
+        if token is None:
             return  # by a producer that was given up: its records were answered as refused
         if error is None:
-            if (token := self._out.pop(number, None)) is not None:
-                self._answers.append((token, None))
+            self._answers.append((token, None))
         elif error.fatal() or error.code() in _FATAL:
             self._is_broken = True
-            self._answer(number, Refusal("unavailable", self._fatal or _told(error)))
+            self._answers.append((token, Refusal("unavailable", self._fatal or _told(error))))
         else:
-            self._answer(
-                number, Refusal("too-large" if error.code() in _TOO_LARGE else "unavailable", _told(error))
+            kind: Literal["too-large", "unavailable"] = (
+                "too-large" if error.code() in _TOO_LARGE else "unavailable"
             )
-
-    def _answer(self, number: int, refusal: Refusal | None) -> None:
-        self._answers.append((self._out.pop(number), refusal))
+            self._answers.append((token, Refusal(kind, _told(error))))
 
 
 class _Single:

@@ -11,6 +11,8 @@ repeats and nulls. What a header says is never trusted: a value that can't be re
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,36 +59,50 @@ class _Writer(NamedTuple):
     encode: Callable[[Any], bytes]
 
 
-@dataclass(frozen=True, slots=True)
+#: Fields that say the same on thousands of copies: their headers are kept spelled. The group comes last of them, and
+#: the due time behind it, where a tier's reader finds both at once (`read_due`).
+_STEADY = (
+    "attempt", "source_topic", "source_partition", "failure_kind", "failure_type", "reason", "listener", "replay_topic",
+    "replays", "hops", "group",
+)  # fmt: skip
+_names = NO_ENVELOPE.__struct_fields__
+_steady_of = itemgetter(*(_names.index(name) for name in _STEADY))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Dialect:
     """
     A naming and encoding of envelopes. A field without a line can't be said in this dialect.
 
-    `readers` (by header name), `texts`, `numbers` and `others` are the table as the loops want it that run for each
-    failing record: texts and numbers are encoded in place, since a call for each header would double its cost.
+    `readers` (by header name), `steady`, `numbers`, `others` and `last` are the table as the code wants it that runs
+    for each failing record. Numbers are encoded in place, since a call for each header would double its cost.
     """
 
     name: str
     fields: tuple[HeaderField, ...]
-    readers: dict[str, tuple[str, Callable[[Any], object]]] = field(init=False, repr=False, compare=False)
-    texts: tuple[tuple[int, str], ...] = field(init=False, repr=False, compare=False)
-    numbers: tuple[tuple[int, str, object], ...] = field(init=False, repr=False, compare=False)
-    others: tuple[_Writer, ...] = field(init=False, repr=False, compare=False)
+    readers: dict[str, tuple[str, Callable[[Any], object]]] = field(init=False, repr=False)
+    steady: tuple[_Writer, ...] = field(init=False, repr=False)
+    numbers: tuple[tuple[int, str, object], ...] = field(init=False, repr=False)
+    others: tuple[_Writer, ...] = field(init=False, repr=False)
+    last: tuple[_Writer, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        names = NO_ENVELOPE.__struct_fields__
-        writers: list[_Writer] = []
+        writers: dict[str, _Writer] = {}
         for line in self.fields:
-            position = names.index(line.field)
+            position = _names.index(line.field)
             absent = _NEVER if line.always else _DEFAULTS[position]
-            writers.append(_Writer(position, line.header, absent, line.encode))
+            writers[line.field] = _Writer(position, line.header, absent, line.encode)
+        steady = tuple(
+            writers.pop(name)._replace(position=at) for at, name in enumerate(_STEADY) if name in writers
+        )
+        last = tuple(writers.pop(name) for name in ("due_ms",) if name in writers)
+        numbers = [one for one in writers.values() if one.encode is _encode_int]
+        others = [one for one in writers.values() if one.encode is not _encode_int]
         object.__setattr__(self, "readers", {line.header: (line.field, line.decode) for line in self.fields})
-        texts = [one for one in writers if one.encode is _encode_text and one.absent == ""]
-        numbers = [one for one in writers if one.encode is _encode_int]
-        others = [one for one in writers if one not in texts and one not in numbers]
-        object.__setattr__(self, "texts", tuple((one.position, one.header) for one in texts))
+        object.__setattr__(self, "steady", steady)
         object.__setattr__(self, "numbers", tuple((one.position, one.header, one.absent) for one in numbers))
         object.__setattr__(self, "others", tuple(others))
+        object.__setattr__(self, "last", last)
 
 
 def _encode_int(value: int) -> bytes:
@@ -194,11 +210,14 @@ def read_due(headers: Headers | None) -> tuple[str, int | None]:
     """
     group: bytes | None = None
     due: bytes | None = None
-    for name, value in headers or ():  # comparing costs less than hashing names that the client has just made
-        if name == "redrive-due-ms":
-            due = value
-        elif name == "redrive-group":
-            group = value
+    if headers and len(headers) > 1 and headers[-1][0] == "redrive-due-ms" and headers[-2][0] == "redrive-group":
+        due, group = headers[-1][1], headers[-2][1]  # as `write_headers` leaves them
+    else:
+        for name, value in headers or ():
+            if name == "redrive-due-ms":
+                due = value
+            elif name == "redrive-group":
+                group = value
     try:
         group_text = group.decode() if group else ""
     except UnicodeDecodeError:
@@ -224,18 +243,29 @@ def write_headers(envelope: Envelope, dialect: Dialect = REDRIVE) -> list[tuple[
 
 
 def _spell(values: tuple[Any, ...], dialect: Dialect) -> list[tuple[str, bytes]]:
-    spelled = [(header, text.encode()) for position, header in dialect.texts if (text := values[position])]
-    spelled += [
-        (header, b"%d" % number)
-        for position, header, absent in dialect.numbers
-        if (number := values[position]) != absent
-    ]
-    spelled += [
-        (header, encode(value))
-        for position, header, absent, encode in dialect.others
-        if (value := values[position]) != absent
-    ]
+    spelled: list[tuple[str, bytes]] = []
+    for position, header, absent in dialect.numbers:
+        number = values[position]
+        if number != absent:
+            spelled.append((header, b"%d" % number))
+    _append(spelled, dialect.others, values)
+    spelled += _spell_steady(dialect, _steady_of(values))
+    _append(spelled, dialect.last, values)
     return spelled
+
+
+@lru_cache(maxsize=1024)
+def _spell_steady(dialect: Dialect, values: tuple[Any, ...]) -> tuple[tuple[str, bytes], ...]:
+    spelled: list[tuple[str, bytes]] = []
+    _append(spelled, dialect.steady, values)
+    return tuple(spelled)
+
+
+def _append(spelled: list[tuple[str, bytes]], writers: tuple[_Writer, ...], values: tuple[Any, ...]) -> None:
+    for position, header, absent, encode in writers:
+        value = values[position]
+        if value != absent:
+            spelled.append((header, encode(value)))
 
 
 def foreign_headers(headers: Headers | None) -> list[tuple[str, bytes | None]]:

@@ -1,6 +1,7 @@
 """What becomes of a record whose handler failed. One pure function: time and chance come in as arguments."""
 
 from enum import StrEnum
+from math import ceil
 
 import msgspec
 
@@ -78,7 +79,7 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         tier = min(max(0, failed.attempt - 1 - policy.immediate_retries), len(policy.delays_ms) - 1)
         wait_ms = policy.delays_ms[tier] * (1 + policy.jitter * roll)
     # Rounded up: a due that is a fraction too small would let the record start early.
-    due_ms = -int(-(failed.failed_ms + wait_ms) // 1)
+    due_ms = ceil(failed.failed_ms + wait_ms)
     asked_too_long = asked_ms is not None and asked_ms > MAX_WAIT_MS
     if asked_too_long or (policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms):
         return DeadLetter(Reason.EXPIRED)

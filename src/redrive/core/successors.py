@@ -7,7 +7,7 @@ for as long as it takes; meanwhile its record stays unfinished, and the other re
 
 import hashlib
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -64,6 +64,8 @@ class Successors:
         self._partitions = partitions
         self._waiting: list[tuple[float, int, Pending]] = []
         self._sequence = 0
+        #: Writes without an answer yet.
+        self.outstanding = 0
 
     def route(self, lane: Lane, failed: Failed) -> Fate:
         """Decide on a failed record and send its successor. What became of it, as the brake counts it."""
@@ -95,15 +97,20 @@ class Successors:
         )
         self._send(Pending(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic))
 
-    def delivered(self, pending: Pending) -> None:
-        """All in-sync replicas have it: the offset of its record may pass."""
-        lane, record = pending.lane, pending.record
-        lane.pending -= 1
-        lane.pending_bytes -= len(record)
-        if lane.alive:
-            lane.offsets.close(record.offset())
+    def answered(self, answers: Iterable[tuple[Pending, Refusal | None]], now: Now) -> None:
+        """What came back for writes. Those that all in-sync replicas have let the offset of their record pass."""
+        for pending, refusal in answers:
+            self.outstanding -= 1
+            if refusal is not None:
+                self._refused(pending, refusal, now)
+                continue
+            lane, record = pending.lane, pending.record
+            lane.pending -= 1
+            lane.pending_bytes -= len(record)
+            if lane.alive:
+                lane.offsets.close(record.offset())
 
-    def refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
+    def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
         lane = pending.lane
         if not lane.alive:
@@ -176,7 +183,7 @@ class Successors:
             )
             self._produce(pending)
         else:
-            self.refused(pending, Refusal("unavailable", "refused as too large even without its value"), now)
+            self._refused(pending, Refusal("unavailable", "refused as too large even without its value"), now)
 
     def _too_large_for_tier(self, pending: Pending) -> None:
         plan = pending.lane.listener.plan
@@ -204,6 +211,7 @@ class Successors:
 
     def _produce(self, pending: Pending) -> None:
         record, key = pending.record, pending.lane.key
+        self.outstanding += 1
         # Same number as the source where the counts agree; else the client hashes the key as Java's producers do.
         count = self._partitions.get(pending.topic, 0)
         aligned = count == self._partitions.get(key.topic) and key.partition < count
@@ -222,9 +230,8 @@ class Successors:
 
     def _envelope(self, failed: Failed, due_ms: int | None) -> Envelope:
         """What the successor of this failure says."""
-        before, failure, failed_ms = failed.envelope, failed.failure, int(failed.failed_ms)
-        if before is None:
-            before = source_envelope(failed.record)
+        failure, failed_ms = failed.failure, int(failed.failed_ms)
+        before = source_envelope(failed.record) if failed.envelope is None else failed.envelope
         return Envelope(
             group=self._group,
             attempt=failed.attempt,
@@ -249,8 +256,10 @@ def source_envelope(record: RawRecord) -> Envelope:
     topic, partition, offset = record.topic(), record.partition(), record.offset()
     replayed = NO_ENVELOPE
     headers = headers_of(record)
-    if headers and any(name == "redrive-replay-id" for name, _ in headers):
-        replayed = replay_headers_only(read_envelope(headers)[0])
+    for name, _ in headers or ():
+        if name == "redrive-replay-id":
+            replayed = replay_headers_only(read_envelope(headers)[0])
+            break
     return Envelope(
         event_id=replayed.event_id or f"{topic}/{partition}/{offset}",
         replay_id=replayed.replay_id,

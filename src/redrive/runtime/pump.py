@@ -78,14 +78,13 @@ class Pump:
         self._clock, self._settings, self._identity = clock, settings, identity
         self._performers: dict[type[Command], Callable[[Any], None]] = {
             Run: executor.submit,
-            Produce: self._produce,
+            Produce: sink.produce,
             Commit: source.commit,
             Pause: lambda pause: source.pause(pause.partitions),
             Resume: lambda resume: source.resume(resume.offsets),
             Report: report,
         }
         self._never = threading.Event()
-        self._outstanding = 0
         self._polled_mono_ms = clock.mono_ms()
         self._answers_mono_ms = 0.0
         #: Assigned, but nobody could tell yet where they begin; and those whose next offset is gone.
@@ -128,7 +127,7 @@ class Pump:
             self._poll(now)
         else:
             wait_ms = max(PACE_MS, min(FULL_WAIT_MS, self.engine.next_wake_ms - now.wall_ms))
-            if self._outstanding:
+            if self.engine.successors.outstanding:
                 wait_ms = PACE_MS
             if not self.engine.runs:  # an outage, the brake, or writes that are refused
                 self._clock.wait(self._never, wait_ms)
@@ -183,7 +182,7 @@ class Pump:
     def _poll(self, now: Now) -> None:
         wait_ms = BUSY_POLL_MS
         if not self.engine.runs:
-            most_ms = BUSY_POLL_MS if self._outstanding else IDLE_POLL_MS
+            most_ms = BUSY_POLL_MS if self.engine.successors.outstanding else IDLE_POLL_MS
             wait_ms = min(most_ms, max(0.0, self.engine.next_wake_ms - now.wall_ms))
         self._polled_mono_ms = now.mono_ms
         for key, records in self._source.poll(wait_ms / 1000, self._room_to_fetch()):
@@ -220,26 +219,16 @@ class Pump:
 
     def _take_answers(self, now: Now) -> None:
         # Also with nothing outstanding: the client's log lines pile up until somebody looks.
-        pace_ms = (PACE_MS if self.engine.runs else 0.0) if self._outstanding else IDLE_LOOK_MS
+        successors = self.engine.successors
+        pace_ms = (PACE_MS if self.engine.runs else 0.0) if successors.outstanding else IDLE_LOOK_MS
         if now.mono_ms < self._answers_mono_ms + pace_ms:
             return
         self._answers_mono_ms = now.mono_ms
-        answers = self._sink.answers()
-        self._outstanding -= len(answers)
-        successors = self.engine.successors
-        for token, refusal in answers:
-            if refusal is None:
-                successors.delivered(token)
-            else:
-                successors.refused(token, refusal, now)
+        successors.answered(self._sink.answers(), now)
 
     def _perform(self) -> None:
         for command in self.engine.take_commands():
             self._performers[type(command)](command)
-
-    def _produce(self, produce: Produce) -> None:
-        self._outstanding += 1
-        self._sink.produce(produce)
 
     def _drain(self, keys: Sequence[TopicPartition]) -> None:
         """
