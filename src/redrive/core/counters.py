@@ -6,6 +6,7 @@ engine adds; a reader in another thread sees each number whole, and none of them
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 #: Upper bounds in seconds; the last bucket is without bound.
 DURATION_BOUNDS_S = (
@@ -46,6 +47,13 @@ class Histogram:
         """Count `count` observations of `seconds` each."""
         self.counts[bisect_left(self.bounds_s, seconds)] += count
         self.sum_s += seconds * count
+
+    def add_all(self, all_ms: Iterable[float]) -> None:
+        """Count observations in milliseconds."""
+        bounds_s, counts = self.bounds_s, self.counts
+        for ms in all_ms:
+            counts[bisect_left(bounds_s, ms / 1000)] += 1
+            self.sum_s += ms / 1000
 
 
 class ListenerCounters:

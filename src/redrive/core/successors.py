@@ -82,7 +82,7 @@ class Successors:
         if isinstance(action, Retry):
             tier = plan.tiers[action.tier].topic
             counters.retried[tier] += 1
-            self._send(Pending(lane, failed.record, self._envelope(failed, action.due_ms), tier))
+            self._send(lane, failed.record, self._envelope(failed, action.due_ms), tier)
             return "retried"
         self._dead_letter(lane, failed, action)
         return "dead"
@@ -95,7 +95,7 @@ class Successors:
         topic = (
             tiers[tier_for(rest_ms, lane.listener.plan.policy.delays_ms)].topic if tiers else lane.key.topic
         )
-        self._send(Pending(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic))
+        self._send(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic)
 
     def answered(self, answers: Iterable[tuple[Pending, Refusal | None]], now: Now) -> None:
         """What came back for writes. Those that all in-sync replicas have let the offset of their record pass."""
@@ -158,7 +158,7 @@ class Successors:
         )
         fields = {**_failure_fields(lane, failed, action.reason), "event_id": envelope.event_id}
         self._outbox.append(Report("dead-letter", fields))
-        self._send(Pending(lane, failed.record, envelope, plan.dlq))
+        self._send(lane, failed.record, envelope, plan.dlq)
 
     def _too_large(self, pending: Pending, now: Now) -> None:
         """One oversize record fails its whole batch, so it is judged only after it was sent alone."""
@@ -198,11 +198,10 @@ class Successors:
         )
         self._produce(pending)
 
-    def _send(self, pending: Pending) -> None:
-        lane = pending.lane
+    def _send(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
         lane.pending += 1
-        lane.pending_bytes += len(pending.record)
-        self._produce(pending)
+        lane.pending_bytes += len(record)
+        self._produce(Pending(lane, record, envelope, topic))
 
     def _end(self, pending: Pending) -> None:
         lane = pending.lane

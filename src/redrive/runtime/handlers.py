@@ -196,7 +196,7 @@ class Invoker:
 
     def _each(self, run: Run, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
         """Any shape of handler, any topic; records of a tier carry an envelope, and their lateness is measured."""
-        decode = self.listener.decode
+        decode, handler = self.listener.decode, self.listener.handler
         takes_record, wall_ms, starts_ms = self.listener.takes_record, self._clock.wall_ms, run.starts_ms
         record = None
         for record in iterator:
@@ -209,8 +209,11 @@ class Invoker:
                 continue
             try:
                 # The headers are read early only for who wants to see them: that costs as much as all the rest.
-                envelope = self._envelope(run, record) if takes_record else None
-                if (returned := self._call(record, envelope, value, 1)) is not None:
+                if takes_record:
+                    returned = self._call(record, self._envelope(run, record), value, 1)
+                else:
+                    returned = handler(value)
+                if returned is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
                 if self._failed(failing, record, self._envelope(run, record), value, error):
