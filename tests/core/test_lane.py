@@ -51,7 +51,7 @@ def test_what_is_with_the_handlers_is_bounded_in_bytes_too(size, concurrency):
     listener = listener_of(concurrency)
     listener.weighed([Sized(size)])
     listener.measured(0.001, 1)
-    assert listener.run_records * size * 2 * concurrency <= max(BACKLOG_BYTES, 2 * concurrency * size)
+    assert listener.run_records * size * 8 * concurrency <= max(BACKLOG_BYTES, 8 * concurrency * size)
 
 
 def test_small_records_make_runs_of_twenty_milliseconds_however_many_handlers_there_are():

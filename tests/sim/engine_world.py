@@ -12,7 +12,7 @@ from redrive.core.commands import Commit, Failed, Pause, Produce, Refusal, Repor
 from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine, Start
 from redrive.core.failure import Failure, Kind
-from redrive.core.lane import RUNS_PER_SLOT, Lane
+from redrive.core.lane import RUNS_PER_SLOT_MOST, Lane
 from redrive.core.offsets import decode_metadata
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
@@ -391,7 +391,7 @@ class World:
         out = [key for key, runs in self.slots.items() if any(other.lane is lane for other in runs)]
         assert out in ([], [(run.listener, run.slot)]), "a lane in two slots"
         self.slots[run.listener, run.slot].append(run)
-        assert len(self.slots[run.listener, run.slot]) <= RUNS_PER_SLOT
+        assert len(self.slots[run.listener, run.slot]) <= RUNS_PER_SLOT_MOST
         assert run.slot < self.plan.listeners[run.listener].concurrency
 
     def _worker(self, listener: int, slot: int) -> Worker | None:
@@ -416,7 +416,7 @@ class World:
         for listener in self.engine.listeners:
             assert listener.queued == sum(lane.queued() for lane in listener.lanes)
             assert listener.budget_out >= 0
-            assert all(0 <= runs <= RUNS_PER_SLOT for runs in listener.slots)
+            assert all(0 <= runs <= RUNS_PER_SLOT_MOST for runs in listener.slots)
             assert listener.counters.handled >= 0
 
     def settle(self) -> None:

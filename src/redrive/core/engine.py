@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
-from redrive.core.lane import RUNS_PER_SLOT, Batch, Lane, ListenerState, Outage
+from redrive.core.lane import Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition
@@ -302,7 +302,7 @@ class Engine:
             self._waiting.expect(lane)
 
     def _may_start(self, listener: ListenerState, now: Now) -> bool:
-        if min(listener.slots) >= RUNS_PER_SLOT:
+        if min(listener.slots) >= listener.runs_per_slot:
             return False
         outage = listener.outage
         if outage is not None:

@@ -22,8 +22,10 @@ from redrive.core.schedule import Window
 RUN_TARGET_MS = 20.0
 #: The first run tells how long the handler takes.
 FIRST_RUN_RECORDS = 16
-#: Two runs to a slot: the worker finds the next one waiting when it ends the first.
-RUNS_PER_SLOT = 2
+#: Two runs to a slot: the worker finds the next one waiting when it ends the first. More of them while they are short,
+#: since the pump may be at work on failures for longer than two of them last.
+RUNS_PER_SLOT_LEAST = 2
+RUNS_PER_SLOT_MOST = 8
 CAUSES_MOST = 100
 SAMPLE_RECORDS = 50
 #: How much is fetched ahead of the handlers: by their pace, and by memory.
@@ -107,8 +109,14 @@ class ListenerState:
     @property
     def run_records(self) -> int:
         """How many records make a run of about `RUN_TARGET_MS`, within what all slots together may have in memory."""
-        by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1) / (RUNS_PER_SLOT * len(self.slots)))
+        by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1) / (RUNS_PER_SLOT_MOST * len(self.slots)))
         return max(1, min(self.run_records_most, int(RUN_TARGET_MS / self.mean_ms), by_memory))
+
+    @property
+    def runs_per_slot(self) -> int:
+        """How many runs may be queued to a slot: `RUN_TARGET_MS` of work, within bounds."""
+        fitting = int(RUN_TARGET_MS / self.mean_ms / self.run_records)
+        return max(RUNS_PER_SLOT_LEAST, min(RUNS_PER_SLOT_MOST, fitting))
 
     @property
     def backlog(self) -> int:
@@ -132,7 +140,7 @@ class ListenerState:
         """Whether the consumer should be asked for more of this listener's records."""
         if self.outage is not None or self.brake.is_on:
             return self.queued == 0
-        return self.queued < self.backlog and min(self.slots) < RUNS_PER_SLOT
+        return self.queued < self.backlog and min(self.slots) < self.runs_per_slot
 
     def overflows(self) -> bool:
         """Whether records came in far beyond what there is room for, since the poll was for another listener."""
@@ -150,9 +158,9 @@ class ListenerState:
     def slot_for(self, lane: "Lane") -> int | None:
         """The slot in which the lane's next run can be queued now; None when it has to wait."""
         if lane.runs:
-            return lane.slot if self.slots[lane.slot] < RUNS_PER_SLOT else None
+            return lane.slot if self.slots[lane.slot] < self.runs_per_slot else None
         slot = min(range(len(self.slots)), key=self.slots.__getitem__)
-        return slot if self.slots[slot] < RUNS_PER_SLOT else None
+        return slot if self.slots[slot] < self.runs_per_slot else None
 
 
 class Lane:

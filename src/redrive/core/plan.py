@@ -57,7 +57,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: int = 64 << 20
     commit_interval_ms: int = 1000
     #: Records in a run, at most, and in one look at what the client has fetched.
-    run_records: int = 2000
+    run_records: int = 500
 
     @property
     def topics(self) -> tuple[str, ...]:
