@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redrive._version import __version__
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
+from redrive.core.lane import FETCHED_RUNS
 from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
 from redrive.core.readings import Look
@@ -135,7 +136,7 @@ def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: 
         settings=PumpSettings(
             starts={listener.topic: listener.start for listener in resolved.listeners},
             drain_ms=settings.shutdown_timeout_ms,
-            fetch_records=settings.run_records,
+            fetch_records=FETCHED_RUNS * settings.run_records,
         ),
         identity=parts.identity,
         report=reporter,

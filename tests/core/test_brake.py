@@ -71,7 +71,9 @@ def test_as_long_as_the_headroom_is_kept_no_minute_has_more_dead_letters_than_fi
         dead = min(int(share * count), brake.headroom())
         brake.finished(count, dead, mono_ms)
         seen.append((mono_ms, count, dead))
-        recent = [(count, dead) for at, count, dead in seen if at // SLICE_MS > (mono_ms - WINDOW_MS) // SLICE_MS]
+        recent = [
+            (count, dead) for at, count, dead in seen if at // SLICE_MS > (mono_ms - WINDOW_MS) // SLICE_MS
+        ]
         died, ended = sum(dead for _, dead in recent), sum(count for count, _ in recent)
         if not brake.is_on:
             assert died <= max(ENOUGH_RECORDS, ended / 2)

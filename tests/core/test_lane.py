@@ -31,7 +31,7 @@ class Mortal(SimRecord):
 
 
 def listener_of(concurrency=1):
-    return ListenerState(0, plan_of(concurrency=concurrency), 2_000)
+    return ListenerState(0, plan_of(concurrency=concurrency), 1_000)
 
 
 # -- by memory -------------------------------------------------------------------------------------------------------

@@ -210,7 +210,12 @@ def read_due(headers: Headers | None) -> tuple[str, int | None]:
     """
     group: bytes | None = None
     due: bytes | None = None
-    if headers and len(headers) > 1 and headers[-1][0] == "redrive-due-ms" and headers[-2][0] == "redrive-group":
+    if (
+        headers
+        and len(headers) > 1
+        and headers[-1][0] == "redrive-due-ms"
+        and headers[-2][0] == "redrive-group"
+    ):
         due, group = headers[-1][1], headers[-2][1]  # as `write_headers` leaves them
     else:
         for name, value in headers or ():

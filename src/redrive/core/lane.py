@@ -26,6 +26,8 @@ FIRST_RUN_RECORDS = 16
 #: since the pump may be at work on failures for longer than two of them last.
 RUNS_PER_SLOT_LEAST = 2
 RUNS_PER_SLOT_MOST = 8
+#: One look at what the client has fetched brings records for so many runs.
+FETCHED_RUNS = 2
 CAUSES_MOST = 100
 SAMPLE_RECORDS = 50
 #: How much is fetched ahead of the handlers: by their pace, and by memory.
@@ -123,7 +125,7 @@ class ListenerState:
         """How many records may wait in memory: some seconds of work for all slots, within bounds."""
         by_pace = int(BACKLOG_MS / self.mean_ms) * len(self.slots)
         by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1))
-        return max(2 * len(self.slots), min(self.run_records_most, by_pace, by_memory))
+        return max(2 * len(self.slots), min(FETCHED_RUNS * self.run_records_most, by_pace, by_memory))
 
     def measured(self, seconds: float, count: int) -> None:
         """Learn how long a record takes: at once when they got slower, slowly when they got quicker."""
@@ -144,7 +146,7 @@ class ListenerState:
 
     def overflows(self) -> bool:
         """Whether records came in far beyond what there is room for, since the poll was for another listener."""
-        too_many = self.queued > 2 * self.backlog + self.run_records_most
+        too_many = self.queued > 2 * self.backlog + FETCHED_RUNS * self.run_records_most
         return too_many or self.queued * self.mean_bytes > 4 * BACKLOG_BYTES
 
     def died_of(self, cause: str, mono_ms: float) -> None:

@@ -56,8 +56,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     accepts_groups: tuple[str, ...] = ()
     window_bytes: int = 64 << 20
     commit_interval_ms: int = 1000
-    #: Records in a run, at most, and in one look at what the client has fetched.
-    run_records: int = 500
+    #: Records in a run, at most.
+    run_records: int = 1_000
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class Settings:
     #: idle broker 3 to 7 % of a core for each consumer, the client's default of 500 ms halves the retry path's rate.
     fetch_wait_ms: int = 10
     #: Records of a partition that a worker thread is handed at once; fewer where handlers are slow.
-    run_records: int = 500
+    run_records: int = 1_000
     #: Records that the client fetches ahead; 20,000 take half the memory of its default 100,000 at the same rate.
     prefetch_records: int = 20_000
     #: How topics are called: `dotted`, `dashed` or `spring`; single names by templates, see `Naming.of`.

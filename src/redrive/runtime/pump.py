@@ -48,7 +48,7 @@ class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     starts: Mapping[str, str]
     drain_ms: float = 10_000.0
-    fetch_records: int = 500
+    fetch_records: int = 2_000
 
 
 class Pump:
