@@ -101,7 +101,8 @@ def test_what_a_group_has_committed_is_told_to_others(world, group):
     told = world.cluster.committed(group, [one, other])
     assert (told[one].offset, told[one].metadata.rstrip("\0")) == (0, "text")
     assert told.get(other, Committed(None)).offset is None
-    assert world.cluster.readers(topic) == [group]
+    unread = world.topic()
+    assert world.cluster.readers([topic, unread]) == {topic: [group], unread: []}
 
 
 def test_a_cluster_tells_its_name(world):

@@ -169,4 +169,5 @@ def test_a_missing_topic_cannot_be_scanned(world):
 
 
 def test_groups_that_have_committed_are_told_as_readers(world):
-    assert list(world.cluster.readers(world.topic())) == []
+    topic = world.topic()
+    assert world.cluster.readers([topic]) == {topic: []}

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,13 +24,14 @@ from confluent_kafka.admin import (
 )
 
 from redrive.adapters.fork import guard
+from redrive.adapters.kafka_offsets import committed_of, committed_of_each
 from redrive.core.record import TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
 
 _OFFSET_TRIES = 20
 #: How the ids of librdkafka's mock clusters begin. They have no controller, so all that is asked of one times out.
-_MOCK = "mockCluster"
+MOCK = "mockCluster"
 _MISSING = frozenset([KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
 _TRY_AGAIN = frozenset([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
 
@@ -42,7 +42,8 @@ class KafkaCluster:
     def __init__(self, conf: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
         self._bounded = {"operation_timeout": timeout_s, "request_timeout": timeout_s}
-        self.client: Any = AdminClient(dict(conf))
+        self._conf = dict(conf)
+        self.client: Any = AdminClient(self._conf)
         guard(self)
 
     def cluster_id(self) -> str:
@@ -58,7 +59,7 @@ class KafkaCluster:
             for name, topic in metadata.topics.items()
             if topic.error is None and (topics is None or name in topics)
         }
-        tells = not (metadata.cluster_id or "").startswith(_MOCK)  # it would never answer
+        tells = not (metadata.cluster_id or "").startswith(MOCK)  # it would never answer
         ids = self._topic_ids(list(known)) if tells else {}
         settings = self._configs(list(known)) if tells and configs else {}
         return {
@@ -123,42 +124,47 @@ class KafkaCluster:
         return found
 
     def committed(self, group: str, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        asked = ConsumerGroupTopicPartitions(group, [ClientPartition(*key) for key in keys])
-        futures = self.client.list_consumer_group_offsets([asked], request_timeout=self._timeout_s)
-        answer = self._result(futures[group])
-        return {
-            TopicPartition(at.topic, at.partition): Committed(
-                at.offset if at.offset >= 0 else None, at.metadata or ""
-            )
-            for at in answer.topic_partitions
-            if at.error is None
-        }
+        return committed_of(self._conf, group, keys, self._timeout_s)
 
-    def readers(self, topic: str) -> Sequence[str]:
+    def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         listed = self._result(self.client.list_consumer_groups(request_timeout=self._timeout_s))
-        # One group a question is all that the client takes; asked together they cost one round trip.
-        asked = {
-            group.group_id: self.client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group.group_id)], request_timeout=self._timeout_s
-            )[group.group_id]
-            for group in listed.valid
+        groups = sorted(
+            group.group_id for group in listed.valid if group.group_id
+        )  # "" is nobody's to ask for
+        known = self._metadata().topics
+        keys = [
+            TopicPartition(topic, number)
+            for topic in topics
+            if topic in known
+            for number in known[topic].partitions
+        ]
+        found = committed_of_each(self._conf, groups, keys, self._timeout_s) if keys else {}
+        return {
+            topic: [
+                group
+                for group, answers in found.items()
+                if any(key.topic == topic and at.offset is not None for key, at in answers.items())
+            ]
+            for topic in topics
         }
-        return sorted(
-            name
-            for name, future in asked.items()
-            if any(at.topic == topic and at.offset >= 0 for at in self._result(future).topic_partitions)
-        )
 
     def protocols(self) -> str:
         """The group protocols that the brokers offer, as their setting says: `classic,consumer`; empty when not told."""
         try:
-            broker = str(next(iter(self._metadata().brokers)))
-            found = self._describe_configs([ConfigResource(ResourceType.BROKER, broker)])
+            configs = self.broker_configs(str(next(iter(self._metadata().brokers))))
         except PortError:
             return ""
-        return next(
-            (entries.get("group.coordinator.rebalance.protocols", "") for entries in found.values()), ""
-        )
+        return configs.get("group.coordinator.rebalance.protocols", "")
+
+    def brokers(self) -> Sequence[str]:
+        """The brokers that are there, by their numbers. Raises PortError."""
+        return sorted(map(str, self._metadata().brokers), key=int)
+
+    def broker_configs(self, broker: str) -> Mapping[str, str]:
+        """The configuration of one broker. Raises PortError, also where this user may not ask."""
+        resource = ConfigResource(ResourceType.BROKER, broker)
+        answers = self.client.describe_configs([resource], request_timeout=self._timeout_s)
+        return _values(self._result(answers[resource]))
 
     def _metadata(self) -> Any:
         try:
@@ -179,22 +185,17 @@ class KafkaCluster:
         return ids
 
     def _configs(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
-        try:
-            return self._describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in topics])
-        except PortError:
+        """Of those topics that this user may ask about."""
+        if not topics:
             return {}
-
-    def _describe_configs(self, resources: list[ConfigResource]) -> Mapping[str, Mapping[str, str]]:
-        if not resources:
-            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        answers = self.client.describe_configs(resources, request_timeout=self._timeout_s)
         found = {}
-        for resource, future in self.client.describe_configs(
-            resources, request_timeout=self._timeout_s
-        ).items():
-            entries = self._result(future)
-            found[resource.name] = {
-                name: entry.value for name, entry in entries.items() if entry.value is not None
-            }
+        for resource, future in answers.items():
+            try:
+                found[resource.name] = _values(future.result())
+            except KafkaException:
+                continue
         return found
 
     def _result(self, future: Any) -> Any:
@@ -202,6 +203,10 @@ class KafkaCluster:
             return future.result()
         except KafkaException as error:
             raise _port_error(error) from error
+
+
+def _values(entries: Mapping[str, Any]) -> Mapping[str, str]:
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
 
 def _port_error(error: KafkaException) -> PortError:

@@ -366,7 +366,7 @@ def _plan(
         selection = msgspec.structs.replace(selection, groups=counter.groups_of(topics))
     plan = make_plan(selection, books, counter.desk.log, kind=kind, to=to)
     existing = counter.desk.cluster.describe()
-    readers = counter.desk.cluster.readers(to) if to in existing else ()
+    readers = counter.desk.cluster.readers([to])[to] if to in existing else ()
     work = _Work(counter, books, plan, dlq_view.plan_values(plan, readers))
     dlq_view.show_plan(output, plan, existing.keys(), to=to, readers=readers)
     dlq_view.warn_of_unreadable(output, books)

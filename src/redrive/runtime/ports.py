@@ -208,8 +208,8 @@ class Cluster(Protocol):
         """What another group has committed."""
         ...
 
-    def readers(self, topic: str) -> Sequence[str]:
-        """Groups that have committed offsets of a topic: who would see what is written to it. Share groups aren't told."""
+    def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Groups that have committed offsets of each topic: who would see what is written to it. Share groups aren't told."""
         ...
 
 

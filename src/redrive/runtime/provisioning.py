@@ -90,11 +90,8 @@ def find_sharers(cluster: Cluster, plan: TopicPlan, own_groups: Sequence[str]) -
     """Gives the existing tiers that other groups read too, with these groups."""
     missing = {item.topic for item in plan.changes if item.action is Action.CREATE}
     tiers = dict.fromkeys(item.topic for item in plan.items if item.role is Role.TIER)
-    found = {
-        tier: [group for group in cluster.readers(tier) if group not in own_groups]
-        for tier in tiers
-        if tier not in missing
-    }
+    readers = cluster.readers([tier for tier in tiers if tier not in missing])
+    found = {tier: [group for group in groups if group not in own_groups] for tier, groups in readers.items()}
     return {tier: groups for tier, groups in found.items() if groups}
 
 

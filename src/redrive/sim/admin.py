@@ -65,10 +65,13 @@ class SimAdmin:
         known = self._cluster.groups.get(group)
         return {key: known.offsets.get(key, Committed(None)) if known else Committed(None) for key in keys}
 
-    def readers(self, topic: str) -> Sequence[str]:
+    def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         self._require_broker()
-        groups = self._cluster.groups.items()
-        return sorted(name for name, group in groups if any(key.topic == topic for key in group.offsets))
+        groups = sorted(self._cluster.groups.items())
+        return {
+            topic: [name for name, group in groups if any(key.topic == topic for key in group.offsets)]
+            for topic in topics
+        }
 
     def _require_broker(self) -> None:
         if self._cluster.is_down:
