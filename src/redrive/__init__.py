@@ -6,6 +6,7 @@ from redrive.core.failure import Failures, Kind
 from redrive.core.policy import Backoff, RetryPolicy
 from redrive.core.record import LastFailure, Record
 from redrive.core.settings import Settings
+from redrive.deadletters.dead_letter import DeadLetter
 from redrive.errors import (
     DeadLetterNow,
     DecodeError,
@@ -28,6 +29,7 @@ from redrive.runtime.declaration import Serving
 __all__ = [
     "App",
     "Backoff",
+    "DeadLetter",
     "DeadLetterNow",
     "DecodeError",
     "EnvelopeError",

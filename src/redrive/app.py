@@ -7,18 +7,28 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
 
-from redrive.core.failure import Failures
-from redrive.core.policy import Duration, GiveUp, RetryPolicy
+from redrive.core.failure import Failures, no_outage
+from redrive.core.policy import Backoff, Duration, GiveUp, RetryPolicy
 from redrive.core.record import Record
 from redrive.core.settings import Settings
+from redrive.deadletters.dead_letter import DeadLetter
 from redrive.errors import ListenerError, Problem, SettingsError
 from redrive.runtime.declaration import Declaration, Lifespan, Order, ResolvedApp, Serving, Start
 
 #: What `@app.listener` takes: plain or coroutine functions of the value, the value and the record, or the record.
 HandlerT = TypeVar("HandlerT", bound=Callable[[Any], object] | Callable[[Any, Record], object])
 
+#: What `@app.on_dead_letter` takes: the same of the letter.
+LetterHandlerT = TypeVar(
+    "LetterHandlerT", bound=Callable[[Any], object] | Callable[[Any, DeadLetter], object]
+)
+
 DEFAULT_RETRY = RetryPolicy("5s", "30s", "10m")
 _NO_FAILURES = Failures()
+#: A letter is worth a few tries, not a ladder: it is safe in its topic.
+LETTER_RETRY = RetryPolicy(immediate=Backoff(retries=3, wait="1s"))
+#: Nothing holds the letters up: what would be an outage for a listener is a failure like others.
+LETTER_FAILURES = Failures(rules=no_outage)
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -50,6 +60,7 @@ class App:
         self._accepts_groups = accepts_groups
         self._where = _place(_caller())
         self._declarations: list[Declaration] = []
+        self._on_dead_letter: list[Declaration] = []
 
     def __repr__(self) -> str:
         return f"App({self._group!r}, {len(self._declarations)} listeners, {self._where})"
@@ -94,10 +105,7 @@ class App:
             raise ListenerError([(_place(_caller()), what)])
 
         def declare(handler: HandlerT) -> HandlerT:
-            from redrive.runtime.signatures import local_names_for
-
             frame = _caller()
-            is_inside = frame.f_locals is not frame.f_globals
             declared = Declaration(
                 handler=handler,
                 topic=topic,
@@ -110,9 +118,59 @@ class App:
                 failures=failures,
                 start=start,
                 where=_place(frame),
-                local_names=local_names_for(handler, frame.f_locals) if is_inside else {},
+                local_names=_local_names(handler, frame),
             )
             self._declarations.append(declared)
+            return handler
+
+        return declare
+
+    def on_dead_letter(
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        concurrency: int = 1,
+        time_limit: Duration | None = None,
+        start: Start = "latest",
+    ) -> Callable[[LetterHandlerT], LetterHandlerT]:
+        """
+        Declare that a function handles the new dead letters of a source topic: to log, alert, triage. It is returned
+        unchanged.
+
+        It is a `def` or an `async def` of a parameter annotated `DeadLetter`, of the value, or of the value and a parameter
+        annotated `DeadLetter`. A value is decoded as for listeners; letters whose value can't be are passed by then, so
+        take the letter alone to get poison too. Called once for each letter that this app's group makes (more than once after a crash,
+        as listeners are), in the consumer group `{group}.on-dead-letter`; the letter stays where it is, open.
+
+        What it raises never makes a dead letter, and never stops it or a listener: it is tried again in place, a second
+        apart, four runs in all (errors of programming and handler signals once), then logged, counted and passed by.
+
+        `source`: the topic of one of this app's listeners. `name`: labels metrics and log lines, by default the
+        function's. `concurrency`: handlers that run at once in this process. `time_limit`: of one run of a coroutine
+        function. `start`: where the group begins that has never run; by default it leaves the letters alone that are there already.
+        """
+        if callable(source):
+            what = 'write @app.on_dead_letter("topic"): it needs the topic of the listener whose dead letters are meant'
+            raise ListenerError([(_place(_caller()), what)])
+
+        def declare(handler: LetterHandlerT) -> LetterHandlerT:
+            frame = _caller()
+            declared = Declaration(
+                handler=handler,
+                topic=source,
+                name=name,
+                retry=LETTER_RETRY,
+                order="partition",
+                concurrency=concurrency,
+                time_limit=time_limit,
+                give_up="skip",
+                failures=LETTER_FAILURES,
+                start=start,
+                where=_place(frame),
+                local_names=_local_names(handler, frame),
+            )
+            self._on_dead_letter.append(declared)
             return handler
 
         return declare
@@ -126,7 +184,14 @@ class App:
         from redrive.runtime.resolving import AppDeclaration, resolve
 
         return resolve(
-            AppDeclaration(self._group, self._declarations, self._accepts_groups, self._lifespan, self._where)
+            AppDeclaration(
+                self._group,
+                self._declarations,
+                self._on_dead_letter,
+                self._accepts_groups,
+                self._lifespan,
+                self._where,
+            )
         )
 
     def load_settings(
@@ -191,6 +256,13 @@ def _use_as_it_is(settings: Settings, asked_besides: list[str], where: str) -> N
         problems.append(Problem(where, what))
     if problems:
         raise SettingsError(problems)
+
+
+def _local_names(handler: object, frame: FrameType) -> Mapping[str, Any]:
+    """What annotations may name besides the module's globals, where the handler is declared in a function or class."""
+    from redrive.runtime.signatures import local_names_for
+
+    return local_names_for(handler, frame.f_locals) if frame.f_locals is not frame.f_globals else {}
 
 
 def _caller() -> FrameType:

@@ -25,8 +25,9 @@ from redrive.runtime.end_offsets import EndOffsets
 from redrive.runtime.executors import Executors
 from redrive.runtime.handlers import Invoker
 from redrive.runtime.health import health_of
-from redrive.runtime.planning import plan_group, wanted_topics
-from redrive.runtime.ports import Cluster, TopicInfo
+from redrive.runtime.letters import LetterService, NothingToWrite, begin_at_end, letter_app
+from redrive.runtime.planning import letter_group, plan_group, plan_letters, wanted_topics
+from redrive.runtime.ports import Cluster, Sink, TopicInfo
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.runtime.reporting import Reporter
 from redrive.runtime.service import Service
@@ -66,13 +67,18 @@ async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Ser
         _report_orphans(plan, reporter)
         parts = Parts(plan=plan, protocol=protocol, cluster=cluster, topics=topics, identity=identity)
         service = _service(resolved, settings, parts, reporter)
-        stack.enter_context(_observed(service, resolved.group, settings, cluster, clock))
+        letters = _letters(resolved, settings, parts, reporter) if resolved.on_dead_letter else None
+        stack.enter_context(_observed(service, letters, resolved.group, settings, cluster, clock))
+        if letters is not None:
+            stack.push_async_callback(letters.stop)
+            await letters.start(resources)
         service.start(resources)
         try:
             yield service
         finally:
             # A host that is being cancelled still waits for the drain: it is bounded, records in flight are not lost.
-            await asyncio.shield(service.stop())
+            stops = [service.stop()] if letters is None else [service.stop(), letters.stop()]
+            await asyncio.shield(asyncio.gather(*stops))
 
 
 async def _reach(conf: Mapping[str, Any], settings: Settings, clock: SystemClock) -> None:
@@ -114,34 +120,88 @@ class Parts(NamedTuple):
     topics: Mapping[str, TopicInfo]
     identity: Callable[[str], str]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many partitions each topic has."""
+        return {name: topic.partitions for name, topic in self.topics.items()}
+
 
 def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> Service:
-    from redrive.adapters.kafka_settings import consumer_conf, producer_conf
+    from redrive.adapters.kafka_settings import producer_conf
     from redrive.adapters.kafka_sink import KafkaSink
+
+    pump_settings = PumpSettings(
+        starts={listener.topic: listener.start for listener in resolved.listeners},
+        drain_ms=settings.shutdown_timeout_ms,
+        fetch_records=FETCHED_RUNS * settings.run_records,
+    )
+    sink = KafkaSink(producer_conf(settings.client_options(resolved.group)))
+    return _pumping(resolved, settings, parts, reporter, pump_settings=pump_settings, sink=sink)
+
+
+def _letters(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> LetterService:
+    """What handles the app's dead letters, beside it."""
+    app, plan = letter_app(resolved), plan_letters(resolved, settings)
+    its = parts._replace(plan=plan)
+    # Half of the time that the app's own handlers get: these start together, and must not end last.
+    pump_settings = PumpSettings(
+        starts={},
+        drain_ms=settings.shutdown_timeout_ms / 2,
+        fetch_records=FETCHED_RUNS * settings.run_records,
+    )
+    return LetterService(
+        plan.group,
+        begin=lambda: begin_at_end(parts.cluster, app, plan, parts.counts),
+        make=lambda: _pumping(
+            app,
+            settings,
+            its,
+            reporter,
+            pump_settings=pump_settings,
+            sink=NothingToWrite(),
+            tells_stalls=False,
+        ),
+        report=reporter,
+    )
+
+
+def _pumping(
+    app: ResolvedApp,
+    settings: Settings,
+    parts: Parts,
+    reporter: Reporter,
+    *,
+    pump_settings: PumpSettings,
+    sink: Sink,
+    tells_stalls: bool = True,
+) -> Service:
+    """One group of an app, on the running loop."""
+    from redrive.adapters.kafka_settings import consumer_conf
     from redrive.adapters.kafka_source import KafkaSource
 
     clock = SystemClock()
-    user = settings.client_options(resolved.group)
     stop = threading.Event()
-    invokers = [Invoker(listener, clock, stop) for listener in resolved.listeners]
-    counts = {name: topic.partitions for name, topic in parts.topics.items()}
-    engine = Engine(parts.plan, counts, parts.identity)
+    invokers = [Invoker(listener, clock, stop) for listener in app.listeners]
+    user = settings.client_options(app.group)
     pump = Pump(
-        engine=engine,
-        source=KafkaSource(consumer_conf(user, group=resolved.group, protocol=parts.protocol)),
-        sink=KafkaSink(producer_conf(user)),
+        engine=Engine(parts.plan, parts.counts, parts.identity),
+        source=KafkaSource(consumer_conf(user, group=app.group, protocol=parts.protocol)),
+        sink=sink,
         executor=Executors(invokers, asyncio.get_running_loop()),
         cluster=parts.cluster,
         clock=clock,
-        settings=PumpSettings(
-            starts={listener.topic: listener.start for listener in resolved.listeners},
-            drain_ms=settings.shutdown_timeout_ms,
-            fetch_records=FETCHED_RUNS * settings.run_records,
-        ),
+        settings=pump_settings,
         identity=parts.identity,
         report=reporter,
     )
-    return Service(pump, invokers, clock, watched=reporter.flush, start_timeout_ms=settings.start_timeout_ms)
+    return Service(
+        pump,
+        invokers,
+        clock,
+        watched=reporter.flush,
+        start_timeout_ms=settings.start_timeout_ms,
+        tells_stalls=tells_stalls,
+    )
 
 
 def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[str], str]:
@@ -158,7 +218,12 @@ def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[
 
 @contextlib.contextmanager
 def _observed(
-    service: Service, group: str, settings: Settings, cluster: Cluster, clock: SystemClock
+    service: Service,
+    letters: LetterService | None,
+    group: str,
+    settings: Settings,
+    cluster: Cluster,
+    clock: SystemClock,
 ) -> Generator[None, None, None]:
     """Probes and metrics, where the settings want them."""
     if not settings.http:
@@ -168,20 +233,19 @@ def _observed(
     from redrive.adapters.prometheus import Exporter
 
     pump = service.pump
-    ends = EndOffsets(pump.engine, cluster, clock)
 
-    def look() -> Look:
-        return Look(
-            group=group,
-            version=__version__,
-            now_mono_ms=clock.mono_ms(),
-            stepped_mono_ms=pump.stepped_mono_ms,
-            bounds=ends.bounds,
-            loop_stalls=service.loop_stalls,
-        )
+    def services() -> dict[str, Service]:
+        """All groups of this process that are, or were, at work."""
+        beside = letters.service if letters is not None else None
+        return {group: service} if beside is None else {group: service, letter_group(group): beside}
+
+    ends = EndOffsets(lambda: [each.pump.engine for each in services().values()], cluster, clock)
+
+    def looks() -> list[tuple[Engine, Look]]:
+        return [(each.pump.engine, _look(name, each, ends, clock)) for name, each in services().items()]
 
     with (
-        contextlib.closing(Exporter(pump.engine, look)) as exporter,
+        contextlib.closing(Exporter(looks)) as exporter,
         contextlib.closing(ends),
         contextlib.closing(
             start_probe(settings.http, health=lambda: health_of(pump, clock), metrics=exporter.page)
@@ -190,3 +254,14 @@ def _observed(
         ends.start()
         _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, settings.http)
         yield
+
+
+def _look(group: str, service: Service, ends: EndOffsets, clock: SystemClock) -> Look:
+    return Look(
+        group=group,
+        version=__version__,
+        now_mono_ms=clock.mono_ms(),
+        stepped_mono_ms=service.pump.stepped_mono_ms,
+        bounds=ends.bounds,
+        loop_stalls=service.loop_stalls,
+    )

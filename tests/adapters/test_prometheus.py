@@ -33,7 +33,7 @@ def exporter_of(world, registry=None):
             bounds=BOUNDS,
         )
 
-    return Exporter(world.engine, look, registry=registry or CollectorRegistry())
+    return Exporter(lambda: [(world.engine, look())], registry=registry or CollectorRegistry())
 
 
 def scraped(exporter):

@@ -9,7 +9,7 @@ from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
 from redrive.runtime.declaration import ResolvedApp
-from redrive.runtime.planning import plan_group, wanted_topics
+from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
 
 LADDER = RetryPolicy("5s", "10m")
 
@@ -107,6 +107,25 @@ def test_bounds_and_groups_come_from_settings_and_app() -> None:
     assert (group.group, group.accepts_groups) == ("payments", ("billing", "old", "older"))
     assert (group.window_bytes, group.commit_interval_ms) == (5_000_000, 50)
     assert [listener.brake for listener in group.listeners] == [False]
+
+
+def test_dead_letters_are_handled_in_a_group_of_their_own_that_writes_nothing() -> None:
+    app = App("payments", accepts_groups=["billing"])
+    app.listener("orders", retry=LADDER)(print_value)
+    app.listener("payouts", retry=LADDER, name="pay")(print_value)
+    app.on_dead_letter("payouts", name="triage", concurrency=3)(print_value)
+
+    group = plan_letters(app.resolve(), Settings(dlq_topic="{topic}.{group}.dead", accepts_groups=("old",)))
+
+    assert group.group == "payments.on-dead-letter"
+    assert group.topics == ("payouts.payments.dead",)
+    (listener,) = group.listeners
+    assert (listener.name, listener.concurrency, listener.letters_of) == (
+        "triage",
+        3,
+        ("payments", "billing", "old"),
+    )
+    assert (listener.tiers, listener.drained, listener.give_up, listener.brake) == ((), (), "skip", False)
 
 
 def test_wanted_topics_are_those_of_the_plan_and_of_dead_letters() -> None:

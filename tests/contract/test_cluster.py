@@ -105,5 +105,28 @@ def test_what_a_group_has_committed_is_told_to_others(world, group):
     assert world.cluster.readers([topic, unread]) == {topic: [group], unread: []}
 
 
+def test_offsets_are_committed_for_a_group_without_members_and_its_first_member_begins_there(world, group):
+    topic = world.topic(2)
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    world.send(one, *[Given(b"%d" % number) for number in range(4)])
+    world.cluster.commit(group, {one: 3, other: 0})
+    assert {key: at.offset for key, at in world.cluster.committed(group, [one, other]).items()} == {
+        one: 3,
+        other: 0,
+    }
+
+    member = Member(world, group, [topic])
+    member.own({one, other})
+    assert member.read(1) == [b"3"]
+    with pytest.raises(PortError):
+        world.cluster.commit(group, {one: 0})
+    assert world.cluster.committed(group, [one])[one].offset == 3
+
+
+def test_committing_for_a_topic_that_does_not_exist_is_refused(world, group):
+    with pytest.raises(PortError):
+        world.cluster.commit(group, {TopicPartition(unique("missing"), 0): 1})
+
+
 def test_a_cluster_tells_its_name(world):
     assert world.cluster.cluster_id()

@@ -23,7 +23,7 @@ def values(world, metric, bounds=None, stepped_ms=0.0, loop_stalls=0):
         bounds=bounds or {},
         loop_stalls=loop_stalls,
     )
-    return dict(read(world.engine, look)[metric])
+    return dict(read([(world.engine, look)])[metric])
 
 
 def count(world, metric, *labels):
@@ -45,14 +45,14 @@ def test_every_metric_is_read_and_no_other():
     world = started()
     bounds = {key: Bounds(0, 0) for key in (P0, P1, T0)}
     look = Look(group="shop", version="1", now_mono_ms=0, stepped_mono_ms=0, bounds=bounds)
-    found = read(world.engine, look)
+    found = read([(world.engine, look)])
     assert set(found) == set(METRICS)
     assert [metric.name for metric, readings in found.items() if not readings] == []
 
 
 def test_each_series_has_a_value_for_each_label():
     look = Look(group="shop", version="1", now_mono_ms=0, stepped_mono_ms=0, bounds={P0: Bounds(0, 0)})
-    for metric, readings in read(started().engine, look).items():
+    for metric, readings in read([(started().engine, look)]).items():
         assert {len(labels) for labels, _ in readings} <= {len(metric.labels)}
         assert len({labels for labels, _ in readings}) == len(readings)
 

@@ -16,7 +16,7 @@ def _files(page: str) -> dict[str, str]:
     return dict(_BLOCK.findall((PAGES / page).read_text("utf-8")))
 
 
-@pytest.mark.parametrize("page", ["test-your-listeners.md"])
+@pytest.mark.parametrize("page", ["act-on-dead-letters.md", "test-your-listeners.md"])
 def test_the_tests_on_a_page_pass(page, tmp_path):
     files = _files(page)
     for name, code in files.items():

@@ -27,7 +27,7 @@ class Counting:
 
 def looking(world):
     cluster = Counting(world.cluster.admin())
-    return EndOffsets(world.engine, cluster, world.clock), cluster
+    return EndOffsets(lambda: [world.engine], cluster, world.clock), cluster
 
 
 def test_nothing_is_asked_while_nothing_is_assigned():
@@ -116,7 +116,7 @@ def test_its_thread_looks_by_itself_and_ends_when_it_is_closed():
     world = World(plan_of())
     world.assign(P0)
     cluster = Counting(world.cluster.admin())
-    ends = EndOffsets(world.engine, cluster, SystemClock())
+    ends = EndOffsets(lambda: [world.engine], cluster, SystemClock())
     ends.start()
     assert cluster.has_asked.wait(10)
     ends.close()

@@ -12,7 +12,7 @@ def test_the_plugin_alone_loads_neither_the_harness_nor_a_client():
     heavy = (
         "redrive.testing.",
         "redrive.sim",
-        "redrive.deadletters",
+        "redrive.deadletters.replay",
         "confluent_kafka",
         "pydantic",
         "asyncio.runners",

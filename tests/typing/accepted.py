@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from redrive import (
     App,
     Backoff,
+    DeadLetter,
     DeadLetterNow,
     Failures,
     Kind,
@@ -159,6 +160,32 @@ def steering(order: Order) -> None:
     if order.total == 3:
         raise DeadLetterNow("no such account")
     raise Skip("a test order")
+
+
+@app.on_dead_letter("orders")
+def of_letter(letter: DeadLetter) -> None:
+    assert_type(letter.value, bytes | None)
+    assert_type(letter.attempts, int)
+    assert_type(letter.reason, str)
+    assert_type(letter.first_failed_ms, int | None)
+    if letter.source is not None:
+        assert_type(letter.source.offset, int)
+    assert_type(letter.position.partition, int)
+
+
+@app.on_dead_letter("payouts", name="page", concurrency=5, time_limit="30s", start="earliest")
+async def of_letter_async(payout: Payout, letter: DeadLetter) -> bool:
+    await letter.resources.pager.page(payout.account)
+    return True
+
+
+@app.on_dead_letter("refunds")
+def of_its_value(refund: Refund) -> None: ...
+
+
+async def call_letter_handlers(letter: DeadLetter) -> None:
+    of_letter(letter=letter)
+    assert_type(await of_letter_async(payout=Payout(account="a"), letter=letter), bool)
 
 
 async def host() -> None:

@@ -1,6 +1,6 @@
 """What users may write by mistake: each marked line must be an error, or its mark is one. Never run."""
 
-from redrive import App, Backoff, DeadLetterNow, Failures, Record, RetryLater, RetryPolicy
+from redrive import App, Backoff, DeadLetter, DeadLetterNow, Failures, Record, RetryLater, RetryPolicy
 
 app = App("payments")
 
@@ -49,6 +49,22 @@ app.listener("orders", give_up="drop")  # type: ignore[arg-type]  # pyright: ign
 app.listener("orders", failures=ValueError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", start="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
+
+@app.on_dead_letter("orders")  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+def takes_no_letter() -> None: ...
+
+
+@app.on_dead_letter("orders")  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+async def takes_a_record(order: dict[str, int], record: Record) -> None: ...
+
+
+@app.on_dead_letter  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def without_source(letter: DeadLetter) -> None: ...
+
+
+app.on_dead_letter("orders", retry=RetryPolicy())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+app.on_dead_letter("orders", start="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
 App()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 App(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 App("payments", lifespan=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -62,6 +78,11 @@ Backoff(retries=2, wait=0.1)  # type: ignore[arg-type]  # pyright: ignore[report
 Failures(permanent=ValueError("x"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 RetryLater(420)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 DeadLetterNow()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def looks_at_letter(letter: DeadLetter) -> None:
+    letter.reason = "expired"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+    letter.message()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
 def looks(record: Record) -> None:

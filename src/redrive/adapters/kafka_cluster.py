@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from redrive.adapters.fork import guard
-from redrive.adapters.kafka_offsets import committed_of, committed_of_each
+from redrive.adapters.kafka_offsets import commit_of, committed_of, committed_of_each
 from redrive.core.record import TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
@@ -125,6 +125,9 @@ class KafkaCluster:
 
     def committed(self, group: str, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         return committed_of(self._conf, group, keys, self._timeout_s)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        commit_of(self._conf, group, offsets, self._timeout_s)
 
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         listed = self._result(self.client.list_consumer_groups(request_timeout=self._timeout_s))

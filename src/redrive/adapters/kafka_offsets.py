@@ -1,13 +1,14 @@
 """
-What groups have committed, asked by a consumer that never joins them.
+What groups have committed, asked, and told, by a consumer that never joins them.
 
 An admin client's question for committed offsets ends the whole process when the coordinator isn't there yet, still loads, or
 has just moved: librdkafka (2.16) passes the answer on to a consumer group that an admin client doesn't
 have. A consumer has one, and answers with an error that can be waited for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -40,18 +41,9 @@ def committed_of(
     """
     if not keys:
         return {}
-    # Else the question waits for the end of a transaction of that group, which may take minutes.
-    asking = {
-        "group.id": group,
-        "enable.auto.commit": False,
-        "isolation.level": "read_uncommitted",
-        "allow.auto.create.topics": False,
-    }
-    client: Any = Consumer({**conf, **asking})
-    try:
-        answers = _ask(client, [ClientPartition(*key) for key in keys], timeout_s)
-    finally:
-        client.close()
+    wanted = [ClientPartition(*key) for key in keys]
+    with _outsider(conf, group) as client:
+        answers = _ask(client, lambda: client.committed(wanted, timeout=timeout_s), timeout_s)
     return {
         TopicPartition(at.topic, at.partition): Committed(
             at.offset if at.offset >= 0 else None, at.metadata or ""
@@ -70,11 +62,44 @@ def committed_of_each(
         return dict(zip(groups, answers, strict=True))
 
 
-def _ask(client: Any, partitions: list[ClientPartition], timeout_s: float) -> Iterable[ClientPartition]:
+def commit_of(
+    conf: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int], timeout_s: float
+) -> None:
+    """
+    Commits for a group without members, and waits until it is confirmed. Raises PortError, also when the group has some.
+    """
+    wanted = [ClientPartition(*key, offset) for key, offset in offsets.items()]
+    with _outsider(conf, group) as client:
+        answers = _ask(client, lambda: client.commit(offsets=wanted, asynchronous=False), timeout_s)
+    for at in answers:
+        if at.error is not None:
+            raise PortError(f"{at.topic}/{at.partition}: {at.error.str()}", retriable=at.error.retriable())
+
+
+@contextmanager
+def _outsider(conf: Mapping[str, Any], group: str) -> Generator[Any, None, None]:
+    """A consumer that names the group and isn't in it."""
+    asking = {
+        "group.id": group,
+        "enable.auto.commit": False,
+        # Else a question waits for the end of a transaction of that group, which may take minutes.
+        "isolation.level": "read_uncommitted",
+        "allow.auto.create.topics": False,
+    }
+    client: Any = Consumer({**conf, **asking})
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _ask(
+    client: Any, ask: Callable[[], Iterable[ClientPartition]], timeout_s: float
+) -> Iterable[ClientPartition]:
     waited_s = 0.0
     while True:
         try:
-            answers: Iterable[ClientPartition] = client.committed(partitions, timeout=timeout_s)
+            answers = ask()
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() not in NO_COORDINATOR_YET or waited_s >= timeout_s:

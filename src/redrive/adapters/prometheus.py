@@ -4,7 +4,7 @@ The metrics for Prometheus: read from the engine when they are asked for, so tha
 The only module that imports prometheus-client; import it where metrics are wanted, not before.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -19,18 +19,17 @@ from redrive.core.readings import Look, Reading, Spread, read
 
 class Exporter(Collector):
     """
-    A collector over one engine. `look` is called at each scrape and says what the engine doesn't know (the time, end
-    offsets). May be scraped by several threads at once; none of them waits for the pump or makes it wait.
+    A collector over the engines of a process. `looks` is called at each scrape and gives them, each with what it doesn't
+    know itself (the time, end offsets). May be scraped by several threads at once; none of them waits for the pump or makes it wait.
 
     `registry`: by default the process's own, so that the handlers' metrics are in the same page; a second app in one
     process needs a registry of its own. Raises ValueError when the registry has redrive's metrics already.
     """
 
     def __init__(
-        self, engine: Engine, look: Callable[[], Look], *, registry: CollectorRegistry = REGISTRY
+        self, looks: Callable[[], Iterable[tuple[Engine, Look]]], *, registry: CollectorRegistry = REGISTRY
     ) -> None:
-        self._engine = engine
-        self._look = look
+        self._looks = looks
         self._registry = registry
         registry.register(self)
 
@@ -40,7 +39,7 @@ class Exporter(Collector):
 
     def collect(self) -> Iterator[Family]:
         """All families with their series of this moment."""
-        for metric, readings in read(self._engine, self._look()).items():
+        for metric, readings in read(self._looks()).items():
             family = _family(metric)
             for reading in readings:
                 _add(family, metric, reading)

@@ -59,8 +59,9 @@ RECORDS = Metric(
     (*_SOURCE, "outcome"),
     "What became of records; topic is the listener's source topic. handled: the handler returned. retried: written to a "
     "tier. dead-lettered: sent to the dead-letter topic. skipped: the handler raised Skip. given-up: dropped by "
-    'give_up="skip". passed-by: another group\'s on a shared tier. restored: finished by the owner before, not run '
-    "again. lost: deleted by retention before this group read them.",
+    'give_up="skip", or failed by a handler of dead letters. passed-by: another group\'s on a shared tier or dead-letter '
+    "topic. restored: finished by the owner before, not run again. lost: deleted by retention before this group read "
+    "them.",
 )
 HANDLER_DURATION = Metric(
     "redrive_handler_duration_seconds",
@@ -279,6 +280,21 @@ _EVENTS = (
         'as give_up="skip" says: there is no copy of it but the one on its topic.',
         ("listener", "reason"),
         at_once=5,
+    ),
+    LogEvent(
+        "letter-passed-by",
+        "error",
+        f"The handler %(listener)s of dead letters failed for good at {_AT} (%(reason)s, %(type)s). It goes on with the next "
+        "letter; this one stays in its topic, open: redrive dlq show %(source)s/%(partition)s/%(offset)s",
+        ("listener", "reason"),
+        at_once=5,
+    ),
+    LogEvent(
+        "letters-unhandled",
+        "error",
+        "The handlers of dead letters (group %(group)s) don't run: %(error)s. Listeners go on, dead letters are kept, and their "
+        "handlers get them later: it is tried again in %(wait_s)s s.",
+        ("group", "error"),
     ),
     LogEvent(
         "write-refused",

@@ -5,7 +5,7 @@ No I/O, no clock, no threads: `runtime/pump.py` tells it what happened and perfo
 records while all goes well; only failures and records that wait are looked at one by one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from operator import sub
 
@@ -13,10 +13,11 @@ import msgspec
 
 from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
+from redrive.core.dialects import read_due
 from redrive.core.lane import Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
-from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.schedule import Window
 from redrive.core.successors import Fate, Successors
 from redrive.core.waiting import WaitingRoom
@@ -103,6 +104,8 @@ class Engine:
                 return
         lane.next_offset = end
         lane.listener.weighed(records)
+        if groups := lane.listener.plan.letters_of:
+            records = self._letters_of(lane, groups, records)
         offsets = lane.offsets
         if not offsets.started:
             offsets.begin(first)
@@ -451,6 +454,12 @@ class Engine:
             self._outbox.append(Report("brake-on", {**fields, "cause": cause}))
         else:
             self._outbox.append(Report("brake-off", fields))
+
+    def _letters_of(self, lane: Lane, groups: Collection[str], records: list[RawRecord]) -> list[RawRecord]:
+        """The dead letters that one of these groups made; those of others on the topic are passed by."""
+        ours = [record for record in records if read_due(headers_of(record))[0] in groups]
+        lane.listener.counters.passed_by += len(records) - len(ours)
+        return ours
 
     # -- waiting -------------------------------------------------------------------------------------------------
 

@@ -136,6 +136,11 @@ def classify(exc: BaseException, failures: Failures, *, now_ms: float) -> Verdic
     return Verdict(finding.kind, finding.rule, finding.retry_after_ms)
 
 
+def no_outage(exc: BaseException) -> Kind | None:
+    """A rule by which what the table takes for an outage is transient: nothing is held because of it."""
+    return Kind.TRANSIENT if classify(exc, Failures(), now_ms=0.0).kind is Kind.OUTAGE else None
+
+
 def failure_of(
     exc: BaseException,
     failures: Failures,

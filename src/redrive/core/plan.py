@@ -45,6 +45,9 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     give_up: GiveUp = "dead-letter"
     concurrency: int = 1
     brake: bool = True
+    #: Of a listener to dead letters, whose source is a dead-letter topic: the groups whose letters it handles. What it
+    #: fails for good is passed by.
+    letters_of: tuple[str, ...] = ()
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,12 +68,16 @@ def copied(moving: Collection[T]) -> list[T]:
             continue
 
 
-def read(engine: Engine, look: Look) -> Mapping[Metric, list[Reading]]:
-    """All series of all metrics. Those with a known set of labels are there from the start, at 0."""
-    found: dict[Metric, list[Reading]] = {metric: [] for metric in METRICS}
-    for metric, reading in _series(engine, look):
-        found[metric].append(reading)
-    return found
+def read(looks: Iterable[tuple[Engine, Look]]) -> Mapping[Metric, list[Reading]]:
+    """
+    All series of all metrics, of the groups in this process. Those with a known set of labels are there from the start, at
+    0; what groups share, as the version that runs, is there once.
+    """
+    found: dict[Metric, dict[tuple[str, ...], Reading]] = {metric: {} for metric in METRICS}
+    for engine, look in looks:
+        for metric, reading in _series(engine, look):
+            found[metric][reading.labels] = reading
+    return {metric: list(readings.values()) for metric, readings in found.items()}
 
 
 def oldest_handler_s(runs: Iterable[Run], listener: ListenerState, now_mono_ms: float) -> float:

@@ -77,7 +77,8 @@ class Successors:
             lane.offsets.close(failed.record.offset())
             if action.reason == "skip":
                 return "skipped"
-            self._outbox.append(Report("record-given-up", _failure_fields(lane, failed, action.reason)))
+            event = "letter-passed-by" if plan.letters_of else "record-given-up"
+            self._outbox.append(Report(event, _failure_fields(lane, failed, action.reason)))
             return "dead"
         if isinstance(action, Retry):
             tier = plan.tiers[action.tier].topic

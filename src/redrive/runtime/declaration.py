@@ -5,8 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
 from redrive.core.policy import Duration, GiveUp, RetryPolicy
+from redrive.core.record import RawRecord, Record
 
 #: In what order records are handled. Only "partition" so far; the others need keyed lanes.
 Order = Literal["partition", "key", "none"]
@@ -20,6 +22,7 @@ Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 class Declaration:
     """
     One use of `@app.listener`, as it was written: nothing is checked or resolved yet, so anything may be wrong with it.
+    Or one of `@app.on_dead_letter`: `topic` is the source then, and what it can't say is as `letters.py` has it.
 
     `where`: file and line of the declaration. `local_names`: what the handler's annotations may name besides its
     module's globals, taken from the function or class in which it was declared.
@@ -47,6 +50,8 @@ class Listener:
     `handler` is called with the value, with the value and the record, or with the record, as `takes_value` and
     `takes_record` say; what it returns is awaited when `is_async`. `decode` turns a record's value into what the handler
     takes, and raises whatever its library raises when it can't: such a record is poison (`decoding.undecodable` says why).
+    `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt and the resources.
+    `topic`: the source; for a handler of dead letters that of the records which died.
     """
 
     name: str
@@ -63,16 +68,21 @@ class Listener:
     give_up: GiveUp
     start: Start
     where: str
+    view: Callable[[RawRecord, Envelope | None, int, Any], Any] = Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedApp:
-    """An app, checked and ready to run. `accepts_groups`: other groups whose stamped records are ours too."""
+    """
+    An app, checked and ready to run. `accepts_groups`: other groups whose stamped records are ours too. `on_dead_letter`:
+    what handles its dead letters, in a group of its own.
+    """
 
     group: str
     listeners: tuple[Listener, ...]
     accepts_groups: tuple[str, ...] = ()
     lifespan: Lifespan | None = None
+    on_dead_letter: tuple[Listener, ...] = ()
 
 
 class Serving(Protocol):

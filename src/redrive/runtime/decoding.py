@@ -25,6 +25,7 @@ import msgspec.inspect
 
 from redrive.core.record import Record
 from redrive.core.stack import message_of, type_name
+from redrive.deadletters.dead_letter import DeadLetter
 from redrive.errors import DecodeError
 
 Decode = Callable[[bytes | None], Any]
@@ -48,13 +49,14 @@ _UNQUOTED = {
 
 def decoder_for(annotation: Any) -> Decode:
     """
-    Gives the function that decodes values for a parameter annotated so; for `Record`, one that leaves them alone.
+    Gives the function that decodes values for a parameter annotated so; for `Record` and `DeadLetter`, one that leaves
+    them alone.
 
     The function raises whatever its library raises for a value that it can't decode. Raises ValueError with what to do
     when nothing can decode to this annotation.
     """
     annotation = _unwrapped(annotation)
-    if annotation is Record:
+    if annotation is Record or annotation is DeadLetter:
         return _as_it_came
     inner, allows_none = _without_none(annotation)
     decode = _raw_decoder(inner) or _json_decoder(inner)

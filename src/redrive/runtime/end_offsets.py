@@ -1,7 +1,7 @@
 """Where the assigned partitions end, asked in the background: lag needs it, and a scrape must not wait for a broker."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from redrive.core.engine import Engine
 from redrive.core.readings import Bounds, copied
@@ -19,11 +19,11 @@ FORGET_MS = 120_000.0
 
 
 class EndOffsets:
-    """`bounds` is replaced as a whole, and read by any thread. `look` is one round; `start` makes them in a thread."""
+    """`engines`: those at work now. `bounds` is replaced as a whole, and read by any thread. `look` is one round; `start` makes them in a thread."""
 
-    def __init__(self, engine: Engine, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, engines: Callable[[], Iterable[Engine]], cluster: Cluster, clock: Clock) -> None:
         self.bounds: Mapping[TopicPartition, Bounds] = {}
-        self._engine, self._cluster, self._clock = engine, cluster, clock
+        self._engines, self._cluster, self._clock = engines, cluster, clock
         self._asked: frozenset[TopicPartition] = frozenset()
         self._answered_mono_ms = clock.mono_ms()
         self._stop = threading.Event()
@@ -31,7 +31,7 @@ class EndOffsets:
 
     def look(self) -> None:
         """Ask when the last answer is old, or partitions have come since. Waits for the cluster; never raises."""
-        lanes = {lane.key: lane for lane in copied(self._engine.lanes.values())}
+        lanes = {lane.key: lane for engine in self._engines() for lane in copied(engine.lanes.values())}
         age_ms = self._clock.mono_ms() - self._answered_mono_ms
         if not lanes or (age_ms < REFRESH_MS and lanes.keys() <= self._asked):
             return

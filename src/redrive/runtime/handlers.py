@@ -18,7 +18,7 @@ from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures, Kind, failure_of, signal_in
 from redrive.core.policy import RetryPolicy
-from redrive.core.record import RawRecord, Record, headers_of
+from redrive.core.record import RawRecord, headers_of
 from redrive.core.successors import source_envelope
 from redrive.errors import RetryLater, Skip
 from redrive.runtime.clock import Clock
@@ -178,6 +178,7 @@ class Invoker:
 
     def _each_with_record(self, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
         decode, handler, resources = self.listener.decode, self.listener.handler, self.resources
+        view = self.listener.view
         record = None
         for record in iterator:
             try:
@@ -187,7 +188,7 @@ class Invoker:
                     break
                 continue
             try:
-                if (returned := handler(value, Record(record, None, 1, resources))) is not None:
+                if (returned := handler(value, view(record, None, 1, resources))) is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
                 if self._failed(failing, record, None, value, error):
@@ -336,9 +337,8 @@ class Invoker:
         listener = self.listener
         if not listener.takes_record:
             return listener.handler(value)
-        seen = Record(
-            record, envelope, (envelope.attempt if envelope is not None else 0) + tries, self.resources
-        )
+        attempt = (envelope.attempt if envelope is not None else 0) + tries
+        seen = listener.view(record, envelope, attempt, self.resources)
         return listener.handler(value, seen) if listener.takes_value else listener.handler(seen)
 
     def _envelope(self, run: Run, record: RawRecord) -> Envelope | None:

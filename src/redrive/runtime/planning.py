@@ -46,11 +46,48 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
     return GroupPlan(
         group=app.group,
         listeners=tuple(listeners),
-        accepts_groups=tuple(dict.fromkeys([*app.accepts_groups, *settings.accepts_groups])),
+        accepts_groups=_accepted(app, settings),
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
         run_records=settings.run_records,
     )
+
+
+def plan_letters(app: ResolvedApp, settings: Settings) -> GroupPlan:
+    """
+    Gives the plan of the group in which an app's dead letters are handled: it reads the dead-letter topics of the sources
+    that are named, handles the letters of the app's group, and writes nothing.
+    """
+    naming, groups = settings.naming, _accepted(app, settings)
+    listeners = [
+        ListenerPlan(
+            name=each.name,
+            source=(dlq := naming.dlq(each.topic, group=app.group)),
+            dlq=dlq,
+            replay=dlq,
+            policy=each.policy,
+            give_up=each.give_up,
+            concurrency=each.concurrency,
+            brake=False,
+            letters_of=(app.group, *groups),
+        )
+        for each in app.on_dead_letter
+    ]
+    return GroupPlan(
+        group=letter_group(app.group),
+        listeners=tuple(listeners),
+        commit_interval_ms=settings.commit_interval_ms,
+        run_records=settings.run_records,
+    )
+
+
+def letter_group(group: str) -> str:
+    """The consumer group in which the dead letters of a group are handled."""
+    return f"{group}.on-dead-letter"
+
+
+def _accepted(app: ResolvedApp, settings: Settings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*app.accepts_groups, *settings.accepts_groups]))
 
 
 def wanted_topics(

@@ -208,6 +208,10 @@ class Cluster(Protocol):
         """What another group has committed."""
         ...
 
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for a group that has no members now; one that has is refused. All of it was confirmed on return."""
+        ...
+
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Groups that have committed offsets of each topic: who would see what is written to it. Share groups aren't told."""
         ...

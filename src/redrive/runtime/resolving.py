@@ -2,17 +2,20 @@
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple, get_args
 
+from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
 from redrive.core.policy import GiveUp, RetryPolicy
+from redrive.core.record import RawRecord, Record
 from redrive.core.topology import MAX_NAME_LENGTH
 from redrive.core.units import parse_duration_ms
+from redrive.deadletters.dead_letter import dead_letter_from
 from redrive.errors import ListenerError
 from redrive.runtime.declaration import Declaration, Lifespan, Listener, Order, ResolvedApp, Start
 from redrive.runtime.decoding import decoder_for
-from redrive.runtime.signatures import HandlerShape, name_of, shape_of
+from redrive.runtime.signatures import LETTER, RECORD, Companion, HandlerShape, name_of, shape_of
 
 _TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_NAME_LENGTH}}}")
 _NOT_YET = "which this version doesn't have yet"
@@ -23,6 +26,7 @@ class AppDeclaration(NamedTuple):
 
     group: str
     declarations: Collection[Declaration]
+    on_dead_letter: Collection[Declaration]
     accepts_groups: Collection[str]
     lifespan: Lifespan | None
     where: str
@@ -36,21 +40,45 @@ def resolve(app: AppDeclaration) -> ResolvedApp:
     can't be or don't fit each other, two listeners on one topic or of one name, an app without listeners.
     """
     problems = [(app.where, what) for what in _app_problems(app)]
-    listeners: list[Listener] = []
-    for declaration in app.declarations:
-        listener, wrong = _listener(declaration)
-        problems += [(declaration.where, what) for what in wrong]
-        if listener is not None:
-            listeners.append(listener)
-    problems += _clashes(app.declarations)
+    listeners = _listeners(app.declarations, _LISTENER, problems)
+    on_dead_letter = _listeners(app.on_dead_letter, _ON_DEAD_LETTER, problems)
+    problems += _clashes(app)
     if problems:
         raise ListenerError(problems)
     return ResolvedApp(
         group=app.group,
-        listeners=tuple(listeners),
+        listeners=listeners,
         accepts_groups=tuple(app.accepts_groups),
         lifespan=app.lifespan,
+        on_dead_letter=on_dead_letter,
     )
+
+
+class _Sort(NamedTuple):
+    """
+    What is declared: its word in messages, what its handlers may take besides the value, how that is made, and what is told
+    of a second one for the same topic.
+    """
+
+    word: str
+    companion: Companion
+    view: Callable[[RawRecord, Envelope | None, int, Any], Any]
+    taken: str
+
+
+_LISTENER = _Sort(
+    "listener",
+    RECORD,
+    Record,
+    "topic {topic!r} is read by {name!r} at {where} already, and a group has one listener a topic; do both in one handler, "
+    "or make an App with a group of its own",
+)
+_ON_DEAD_LETTER = _Sort(
+    "on_dead_letter",
+    LETTER,
+    dead_letter_from,
+    "dead letters of {topic!r} are handled by {name!r} at {where} already; do both in one handler",
+)
 
 
 # -- the app ---------------------------------------------------------------------------------------------------------
@@ -93,24 +121,31 @@ def _is_lifespan(lifespan: Any) -> bool:
     return True
 
 
-def _clashes(declarations: Iterable[Declaration]) -> Iterator[tuple[str, str]]:
+def _clashes(app: AppDeclaration) -> Iterator[tuple[str, str]]:
     by_name: dict[str, Declaration] = {}
-    by_topic: dict[str, Declaration] = {}
-    for each in declarations:
-        name = _name(each)
-        first = by_name.setdefault(str(name), each)
-        if first is not each and name != "<lambda>":
-            yield (
-                each.where,
-                f"listener {name!r}: the one at {first.where} has that name too; give one of them name=",
-            )
-        first = by_topic.setdefault(str(each.topic), each)
-        if first is not each:
-            what = (
-                f"listener {name!r}: topic {each.topic!r} is read by {_name(first)!r} at {first.where} already, and a "
-                "group has one listener a topic; do both in one handler, or make an App with a group of its own"
-            )
-            yield each.where, what
+    for sort, declarations in ((_LISTENER, app.declarations), (_ON_DEAD_LETTER, app.on_dead_letter)):
+        by_topic: dict[str, Declaration] = {}
+        for each in declarations:
+            name = _name(each)
+            first = by_name.setdefault(str(name), each)
+            if first is not each and name != "<lambda>":
+                what = f"the one at {first.where} has that name too; give one of them name="
+                yield each.where, f"{sort.word} {name!r}: {what}"
+            first = by_topic.setdefault(str(each.topic), each)
+            if first is not each:
+                what = sort.taken.format(topic=each.topic, name=_name(first), where=first.where)
+                yield each.where, f"{sort.word} {name!r}: {what}"
+    yield from _without_listener(app)
+
+
+def _without_listener(app: AppDeclaration) -> Iterator[tuple[str, str]]:
+    """A typing error, most likely: its handler would never be called."""
+    sources = [str(each.topic) for each in app.declarations]
+    for each in app.on_dead_letter:
+        if str(each.topic) not in sources:
+            what = f"the app has no listener for {each.topic!r}, so nothing of it dies here; it has listeners for "
+            what += ", ".join(map(repr, sources)) or "nothing"
+            yield each.where, f"on_dead_letter {_name(each)!r}: {what}"
 
 
 # -- a listener ------------------------------------------------------------------------------------------------------
@@ -120,17 +155,30 @@ def _name(declaration: Declaration) -> str:
     return name_of(declaration.handler) if declaration.name is None else declaration.name
 
 
-def _listener(declaration: Declaration) -> tuple[Listener | None, list[str]]:
+def _listeners(
+    declarations: Iterable[Declaration], sort: _Sort, problems: list[tuple[str, str]]
+) -> tuple[Listener, ...]:
+    """Those that can run; what is wrong with the others is added to `problems`."""
+    listeners: list[Listener] = []
+    for declaration in declarations:
+        listener, wrong = _listener(declaration, sort)
+        problems += [(declaration.where, what) for what in wrong]
+        if listener is not None:
+            listeners.append(listener)
+    return tuple(listeners)
+
+
+def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, list[str]]:
     name = _name(declaration)
-    wrong = [f"listener {name!r}: {what}" for what in _option_problems(declaration)]
+    wrong = [f"{sort.word} {name!r}: {what}" for what in _option_problems(declaration)]
     shape: HandlerShape | None = None
     decode = None
     try:
-        shape = shape_of(declaration.handler, declaration.local_names)
+        shape = shape_of(declaration.handler, declaration.local_names, sort.companion)
     except ValueError as error:
         wrong.append(f"handler {name_of(declaration.handler)!r} {error}")
     if shape is not None:
-        wrong += [f"listener {name!r}: {what}" for what in _unfit(declaration, shape)]
+        wrong += [f"{sort.word} {name!r}: {what}" for what in _unfit(declaration, shape)]
         try:
             decode = decoder_for(shape.annotation)
         except ValueError as error:
@@ -154,6 +202,7 @@ def _listener(declaration: Declaration) -> tuple[Listener | None, list[str]]:
             give_up=declaration.give_up,
             start=declaration.start,
             where=declaration.where,
+            view=sort.view,
         ),
         [],
     )

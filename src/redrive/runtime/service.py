@@ -21,7 +21,7 @@ class Service:
     Runs `pump` from `start` to `stop`. Handlers find `resources`; `watched` is called about once a second.
 
     The pump's membership in the group does not depend on the event loop: a loop that a handler blocks is told and
-    counted, and its records wait.
+    counted, and its records wait. `tells_stalls`: False where another service on the same loop does.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class Service:
         *,
         watched: Callable[[], None],
         start_timeout_ms: int,
+        tells_stalls: bool = True,
     ) -> None:
         self.pump = pump
         self.loop_stalls = 0
@@ -41,6 +42,7 @@ class Service:
         self._clock = clock
         self._watched = watched
         self._start_timeout_ms = start_timeout_ms
+        self._tells_stalls = tells_stalls
         self._error: BaseException | None = None
         self._ended: asyncio.Future[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -98,7 +100,7 @@ class Service:
             looked_ms = self._clock.mono_ms()
             await asyncio.wait([ended], timeout=WATCH_S)
             late_ms = self._clock.mono_ms() - looked_ms - WATCH_S * 1000
-            if late_ms > STALL_MS and not ended.done():
+            if late_ms > STALL_MS and self._tells_stalls and not ended.done():
                 self.loop_stalls += 1
                 self.pump.report(Report("loop-stalled", {"seconds": round(late_ms / 1000, 1)}))
             if not self.pump.has_joined and self._clock.mono_ms() - began_ms > self._start_timeout_ms:

@@ -11,17 +11,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
 from types import SimpleNamespace
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_origin, get_type_hints
 
 from redrive.core.record import Record
+from redrive.deadletters.dead_letter import DeadLetter
 
 _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+
+
+class Companion(NamedTuple):
+    """What a handler may take besides the value: what it is annotated, and what it is called."""
+
+    type: type[Any]
+    word: str
+
+    @property
+    def parameter(self) -> str:
+        """How it is written."""
+        return f"{self.word}: {self.type.__name__}"
+
+
+RECORD = Companion(Record, "record")
+LETTER = Companion(DeadLetter, "letter")
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerShape:
     """
-    How a handler is called: `call(value, record)`, `call(value)` or `call(record)`, as the flags say.
+    How a handler is called: `call(value, record)`, `call(value)` or `call(record)`, as the flags say; the record is the
+    letter where dead letters are handled.
 
     `annotation`: what the value is to be; `Any` where nothing is written, `Record` for a handler of the record alone.
     """
@@ -33,37 +51,42 @@ class HandlerShape:
     annotation: Any
 
 
-def shape_of(handler: Any, local_names: Mapping[str, Any]) -> HandlerShape:
+def shape_of(handler: Any, local_names: Mapping[str, Any], companion: Companion = RECORD) -> HandlerShape:
     """
-    Reads a handler's signature. `local_names`: what its annotations may name besides the globals of its module.
+    Reads a handler's signature. `local_names`: what its annotations may name besides the globals of its module;
+    `companion`: what it may take besides the value.
 
     Raises ValueError with what is wrong with it and how to mend it.
     """
     is_async = _is_async(handler)
     function = _function_of(handler)
-    parameters = _parameters(handler)
+    parameters = _parameters(handler, companion)
     names = ", ".join(parameter.name for parameter in parameters)
     _refuse_method(function, parameters[0].name)
     annotations = _annotations(parameters, function, local_names)
-    records = [at for at, annotation in enumerate(annotations) if annotation is Record]
+    _refuse_other(names, annotations, companion)
+    word = companion.word
+    records = [at for at, annotation in enumerate(annotations) if annotation is companion.type]
     if len(records) > 1:
-        raise ValueError(f"({names}) has two parameters annotated Record; there is one record")
+        raise ValueError(
+            f"({names}) has two parameters annotated {companion.type.__name__}; there is one {word}"
+        )
     taken = [at for at, each in enumerate(parameters) if _is_wanted(each) or at in records or at == 0]
     if len(taken) == 1:
         takes_record = bool(records)
         return HandlerShape(handler, is_async, not takes_record, takes_record, annotations[0])
     if len(taken) > 2:
         raise ValueError(
-            f"({names}) has {len(taken)} parameters; a handler takes the value and, annotated Record, the record: "
-            "give the others defaults, or bind them with functools.partial"
+            f"({names}) has {len(taken)} parameters; a handler takes the value and, annotated "
+            f"{companion.type.__name__}, the {word}: give the others defaults, or bind them with functools.partial"
         )
     if records == [0]:
         return HandlerShape(_swapped(handler), is_async, True, True, annotations[1])
     if records == [1]:
         return HandlerShape(handler, is_async, True, True, annotations[0])
     if records:
-        raise ValueError(f"({names}): {parameters[records[0]].name!r} is the record; put it second")
-    raise ValueError(f"({names}): {_second(parameters[1])}")
+        raise ValueError(f"({names}): {parameters[records[0]].name!r} is the {word}; put it second")
+    raise ValueError(f"({names}): {_second(parameters[1], companion)}")
 
 
 def local_names_for(handler: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +148,7 @@ def _function_of(handler: Any) -> Any:
     return getattr(function, "__func__", function)
 
 
-def _parameters(handler: Any) -> list[Parameter]:
+def _parameters(handler: Any, companion: Companion) -> list[Parameter]:
     """The positional parameters, at least one."""
     try:
         parameters = list(inspect.signature(handler).parameters.values())
@@ -143,13 +166,14 @@ def _parameters(handler: Any) -> list[Parameter]:
     for each in parameters:
         if each.kind is Parameter.KEYWORD_ONLY and _is_wanted(each):
             raise ValueError(
-                f"has the keyword-only parameter {each.name!r}, but value and record are passed by position; "
+                f"has the keyword-only parameter {each.name!r}, but value and {companion.word} are passed by position; "
                 "move it before the *, or give it a default"
             )
     positional = [each for each in parameters if each.kind in _POSITIONAL]
     if not positional:
         raise ValueError(
-            "takes no parameter; it must take the value, and may take the record: (value, record: Record)"
+            f"takes no parameter; it must take the value, and may take the {companion.word}: "
+            f"(value, {companion.parameter})"
         )
     return positional
 
@@ -169,13 +193,22 @@ def _is_wanted(parameter: Parameter) -> bool:
     return parameter.default is Parameter.empty
 
 
-def _second(parameter: Parameter) -> str:
+def _refuse_other(names: str, annotations: list[Any], companion: Companion) -> None:
+    if companion is RECORD and any(each is DeadLetter for each in annotations):
+        raise ValueError(f"({names}) takes a DeadLetter, which only handlers under @app.on_dead_letter get")
+    if companion is LETTER and any(each is Record for each in annotations):
+        raise ValueError(
+            f"({names}) takes a Record, but what a handler of dead letters gets is ({LETTER.parameter})"
+        )
+
+
+def _second(parameter: Parameter, companion: Companion) -> str:
     written = "isn't annotated"
     if parameter.annotation is not Parameter.empty:
         written = f"is annotated {_as_written(parameter.annotation)}"
     return (
-        f"the second parameter is the record, but {parameter.name!r} {written}; annotate it Record (redrive.Record), "
-        "or give it a default"
+        f"the second parameter is the {companion.word}, but {parameter.name!r} {written}; annotate it "
+        f"{companion.type.__name__} (redrive.{companion.type.__name__}), or give it a default"
     )
 
 
@@ -217,7 +250,8 @@ def _resolved(parameter: Parameter, function: Any, known: dict[str, Any]) -> Any
             f"({type(error).__name__}: {error})"
         ) from None
     hint = hints[parameter.name]
-    return Record if get_origin(hint) is Annotated and hint.__origin__ is Record else hint
+    bare = hint.__origin__ if get_origin(hint) is Annotated else hint
+    return bare if bare is Record or bare is DeadLetter else hint
 
 
 def _missing(error: NameError) -> str:

@@ -65,6 +65,15 @@ class SimAdmin:
         known = self._cluster.groups.get(group)
         return {key: known.offsets.get(key, Committed(None)) if known else Committed(None) for key in keys}
 
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._require_broker()
+        known = self._cluster.group(group)
+        if known.members:
+            raise PortError(f"the group {group} has members")
+        if missing := [key for key in offsets if self._cluster.partition(key) is None]:
+            raise PortError(f"there is no {missing[0].topic}/{missing[0].partition}")
+        known.offsets.update((key, Committed(offset)) for key, offset in offsets.items())
+
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         self._require_broker()
         groups = sorted(self._cluster.groups.items())

@@ -9,7 +9,8 @@ Test listeners without Kafka: an app on a simulated cluster, with a clock that t
 With pytest, the fixture `redrive_harness` makes harnesses and closes them.
 """
 
+from redrive.deadletters.dead_letter import DeadLetter
 from redrive.testing.harness import Harness
-from redrive.testing.values import DeadLetter, FailedRun, Handled, Waiting
+from redrive.testing.values import FailedRun, Handled, LetterRun, Waiting
 
-__all__ = ["DeadLetter", "FailedRun", "Handled", "Harness", "Waiting"]
+__all__ = ["DeadLetter", "FailedRun", "Handled", "Harness", "LetterRun", "Waiting"]

@@ -15,6 +15,7 @@ from redrive.core.record import Record, TopicPartition
 from redrive.core.settings import Settings
 from redrive.core.topology import Role
 from redrive.core.units import parse_duration_ms
+from redrive.deadletters.dead_letter import DeadLetter
 from redrive.deadletters.letters import Position, read_letter
 from redrive.deadletters.replay import Desk, Job
 from redrive.deadletters.replay import Report as ReplayReport
@@ -23,14 +24,15 @@ from redrive.deadletters.states import Author, StateBook
 from redrive.deadletters.topics import Names, find_dlqs
 from redrive.errors import RedriveError, SettingsError, TopologyError
 from redrive.runtime.declaration import Listener
-from redrive.runtime.planning import plan_group, wanted_topics
+from redrive.runtime.letters import begin_at_end, letter_app
+from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
 from redrive.runtime.provisioning import carry_out, compare, with_source_partitions
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
 from redrive.sim.loop import VirtualLoop
 from redrive.sim.records import SimRecord
 from redrive.testing.process import Process, settle
-from redrive.testing.values import DeadLetter, FailedRun, Handled, Waiting, to_bytes
+from redrive.testing.values import FailedRun, Handled, LetterRun, Waiting, to_bytes
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 
@@ -66,19 +68,27 @@ class Harness:
         self.cluster = cluster or SimCluster(VirtualClock(), seed=seed)
         self.handled: list[Handled] = []
         self.failed: list[FailedRun] = []
+        self.letter_runs: list[LetterRun] = []
         resolved = app.resolve()
-        self._app = replace(resolved, listeners=tuple(map(self._watched, resolved.listeners)))
+        self._app = replace(
+            resolved,
+            listeners=tuple(self._watched(each, self._note) for each in resolved.listeners),
+            on_dead_letter=tuple(self._watched(each, self._note_letter) for each in resolved.on_dead_letter),
+        )
         self._settings = settings or Settings(bootstrap_servers="sim:9092")
         if problems := replace(self._settings, bootstrap_servers="sim:9092").problems():
             raise SettingsError(problems)
         self._create_topics(partitions)
         self._plan = plan_group(self._app, self._settings, self.cluster.topics)
+        self._letter_plan = plan_letters(self._app, self._settings)
         self._loop = VirtualLoop(self.clock)
         self._jobs = 0
         self._is_at_work = False
         self._earlier_reports: list[Report] = []
+        #: The app's, and that of its handlers of dead letters where it has some; none when it is closed.
+        self._processes: tuple[Process, ...] = ()
         try:
-            self._process: Process | None = self._begin()
+            self._begin()
         except BaseException:
             self._loop.close()
             raise
@@ -129,10 +139,10 @@ class Harness:
         Let time pass (`"10m"`, `"1h30m"` or a timedelta), and the app do all that becomes due in it, each at its time.
         """
         self._settle()
-        process, clock = self._running(), self.clock
+        clock = self.clock
         end_ms = clock.mono_ms() + parse_duration_ms(duration, allow_zero=True)
         while (left_ms := end_ms - clock.mono_ms()) > 0:
-            clock.advance(min(process.next_ms(), left_ms))
+            clock.advance(min(left_ms, *(process.next_ms() for process in self._processes)))
             self._settle()
 
     def replay(self, *letters: DeadLetter) -> ReplayReport:
@@ -153,7 +163,7 @@ class Harness:
     def restart(self) -> None:
         """End the process in order, and start a new one: handlers finish, what is done is committed."""
         self._end(Process.stop)
-        self._process = self._begin()
+        self._begin()
 
     def crash(self) -> None:
         """
@@ -161,11 +171,11 @@ class Harness:
         second before, runs again.
         """
         self._end(Process.kill)
-        self._process = self._begin()
+        self._begin()
 
     def close(self) -> None:
         """End the process in order. Calling it twice is harmless."""
-        if self._process is not None:
+        if self._processes:
             try:
                 self._end(Process.stop)
             finally:
@@ -218,7 +228,7 @@ class Harness:
     @property
     def reports(self) -> list[Report]:
         """What an operator would read in the log: `event` and `fields`, such as `brake-on` or `write-refused`."""
-        return self._earlier_reports + (self._process.reports if self._process else [])
+        return self._earlier_reports + [report for process in self._processes for report in process.reports]
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -234,27 +244,37 @@ class Harness:
             raise TopologyError("; ".join(f"{topic}: {why}" for topic, why in failed.items()))
         self._dlqs = {topic.name for topic in wanted if topic.role is Role.DLQ}
 
-    def _begin(self) -> Process:
+    def _begin(self) -> None:
         process = Process(self._app, self._plan, self._settings, self.cluster, self._loop)
-        settle(process)
-        return process
+        self._processes = (process,)
+        if self._app.on_dead_letter:
+            app, plan = letter_app(self._app), self._letter_plan
+            begin_at_end(self.cluster.admin(), app, plan, self.cluster.counts)
+            beside = Process(app, plan, self._settings, self.cluster, self._loop, resources=process.resources)
+            self._processes = (process, beside)
+        settle(*self._processes)
 
     def _end(self, how: Callable[[Process], None]) -> None:
-        process, self._process = self._running(), None
-        self._earlier_reports += process.reports
-        how(process)
+        self._running()
+        processes, self._processes = self._processes, ()
+        for process in processes:
+            self._earlier_reports += process.reports
+        for process in reversed(processes):  # the app's lifespan ends last
+            how(process)
 
     def _running(self) -> Process:
-        if self._process is None:
+        """The app's own."""
+        if not self._processes:
             raise RedriveError("the harness is closed")
-        return self._process
+        return self._processes[0]
 
     def _settle(self) -> None:
         if self._is_at_work:  # a handler sends: what it sent is read when it has ended
             return
         self._is_at_work = True
         try:
-            settle(self._running())
+            self._running()
+            settle(*self._processes)
         finally:
             self._is_at_work = False
 
@@ -277,23 +297,31 @@ class Harness:
         offset, above = record.offset(), lane.offsets.finished_above_frontier()
         return offset < lane.offsets.frontier or any(first <= offset < end for first, end in above)
 
-    def _watched(self, listener: Listener) -> Listener:
+    def _note(self, listener: str, value: Any, record: Record, error: BaseException | None) -> None:
+        run = (listener, value, record, record.attempt, self.clock.wall_ms())
+        if error is None:
+            self.handled.append(Handled(*run))
+        else:
+            self.failed.append(FailedRun(*run, error))
+
+    def _note_letter(self, name: str, value: Any, letter: DeadLetter, error: BaseException | None) -> None:
+        self.letter_runs.append(LetterRun(name, value, letter, self.clock.wall_ms(), error))
+
+    def _watched(
+        self, listener: Listener, note_run: Callable[[str, Any, Any, BaseException | None], None]
+    ) -> Listener:
         """The same listener, whose runs are noted."""
         handler = listener.handler
 
-        def call(value: Any, record: Record) -> Any:
+        def call(value: Any, record: Any) -> Any:
             if not listener.takes_record:
                 return handler(value)
             return handler(value, record) if listener.takes_value else handler(record)
 
-        def note(value: Any, record: Record, error: BaseException | None = None) -> None:
-            run = (listener.name, value, record, record.attempt, self.clock.wall_ms())
-            if error is None:
-                self.handled.append(Handled(*run))
-            else:
-                self.failed.append(FailedRun(*run, error))
+        def note(value: Any, record: Any, error: BaseException | None = None) -> None:
+            note_run(listener.name, value, record, error)
 
-        def run(value: Any, record: Record) -> Any:
+        def run(value: Any, record: Any) -> Any:
             try:
                 result = call(value, record)
             except BaseException as error:
@@ -305,7 +333,7 @@ class Harness:
                 note(value, record)
             return result
 
-        async def run_awaited(value: Any, record: Record) -> None:
+        async def run_awaited(value: Any, record: Any) -> None:
             try:
                 await call(value, record)
             except BaseException as error:

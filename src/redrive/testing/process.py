@@ -94,10 +94,20 @@ class Handlers:
 
 
 class Process:
-    """An app at work, from its join to its end. Nothing happens between two calls."""
+    """
+    One group of an app at work, from its join to its end. Nothing happens between two calls. `resources`: what handlers
+    find where the app has no lifespan of its own.
+    """
 
     def __init__(
-        self, app: ResolvedApp, plan: GroupPlan, settings: Settings, cluster: SimCluster, loop: VirtualLoop
+        self,
+        app: ResolvedApp,
+        plan: GroupPlan,
+        settings: Settings,
+        cluster: SimCluster,
+        loop: VirtualLoop,
+        *,
+        resources: Any = None,
     ) -> None:
         self._cluster = cluster
         self._clock = cluster.clock
@@ -105,8 +115,9 @@ class Process:
         self._source = cluster.source(app.group)
         self._life = _Life(app.lifespan, loop) if app.lifespan else None
         invokers = [Invoker(listener, self._clock, threading.Event()) for listener in app.listeners]
+        self.resources = self._life.resources if self._life else resources
         for invoker in invokers:
-            invoker.resources = self._life.resources if self._life else None
+            invoker.resources = self.resources
         self._handlers = Handlers(invokers, self._clock, loop)
         self.reports: list[Report] = []
         self._engine = Engine(plan, cluster.counts, self._identity)

@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from redrive.core.dialects import foreign_headers
 from redrive.core.envelope import Envelope
 from redrive.core.record import Record
-from redrive.deadletters.letters import Letter, Position
+from redrive.deadletters.dead_letter import DeadLetter
 
 
 class Handled(NamedTuple):
@@ -43,37 +42,16 @@ class Waiting(NamedTuple):
     envelope: Envelope
 
 
-class DeadLetter(NamedTuple):
-    """A dead letter that nobody has dealt with: why it is one, its bytes as they came, and all that redrive says of it."""
+class LetterRun(NamedTuple):
+    """
+    A run of a handler under `@app.on_dead_letter`: its name, what it was given, when (epoch ms) it ended, and what it raised.
+    """
 
-    reason: str
-    failure_type: str
-    failure_message: str
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    envelope: Envelope
-    position: Position
-
-    @property
-    def json(self) -> Any:
-        """The value, decoded. Raises msgspec.DecodeError for what is no JSON."""
-        return msgspec.json.decode(self.value or b"")
-
-    @classmethod
-    def of(cls, letter: Letter) -> "DeadLetter":
-        """The letter as tests like to see it."""
-        said, record = letter.envelope, letter.record
-        return cls(
-            reason=said.reason,
-            failure_type=said.failure_type,
-            failure_message=said.failure_message,
-            key=record.key(),
-            value=record.value(),
-            headers=tuple(foreign_headers(record.headers())),
-            envelope=said,
-            position=letter.position,
-        )
+    handler: str
+    value: Any
+    letter: DeadLetter
+    at_ms: float
+    error: BaseException | None
 
 
 def to_bytes(value: Any) -> bytes | None:
