@@ -198,7 +198,8 @@ class TestNamingProblems:
         ("given_", "where", "what"),
         [
             ({"style": "camel"}, "style", "'camel' is none of dotted, dashed, spring"),
-            ({"retry": "{topic}.retry"}, "retry", "all tiers would be one"),
+            ({"retry": "{topic}"}, "retry", "is the source's own name"),
+            ({"dlq": "{topic}"}, "dlq", "is the source's own name"),
             ({"retry": "retry.{delay}"}, "retry", "lacks {topic}"),
             ({"dlq": "dead-letters"}, "dlq", "lacks {topic}"),
             ({"dlq": "{topic}.{delay}.dlq"}, "dlq", "has {delay}; it may hold {group}, {topic}"),
@@ -227,7 +228,9 @@ class TestNamingProblems:
         assert [where for where, _ in found] == ["retry", "dlq", "replay"]
 
     def test_a_naming_is_not_made_with_them(self):
-        with pytest.raises(TopologyError, match=r"retry: '\{topic\}' has none of .*; dlq: 'x' lacks"):
+        with pytest.raises(
+            TopologyError, match=r"retry: '\{topic\}' is the source's own name.*; dlq: 'x' lacks"
+        ):
             Naming.of(retry="{topic}", dlq="x")
 
 
@@ -302,6 +305,16 @@ class TestNameProblems:
         found = self.problems(_listener("orders", 5_000), existing=["orders_retry.5s", "x.y", "x_y"])
         assert len(found) == 1
         assert "'orders.retry.5s', 'orders_retry.5s'" in found[0]
+
+    def test_a_ladder_with_one_topic_is_fine_with_one_delay_and_told_with_several(self):
+        naming = Naming.of("spring", retry="{topic}-retry")
+        assert self.problems(_listener("orders", 5_000, naming=naming), naming=naming) == []
+        assert self.problems(_listener("orders", 5_000, 30_000, naming=naming), naming=naming) == [
+            (
+                "topic 'orders-retry' would be tier of listener 'charge' and tier of listener 'charge': put {delay}, "
+                "{delay_ms} or {index} into the template for retry topics, or give the policy one delay"
+            )
+        ]
 
     def test_two_listeners_topics_of_one_name(self):
         found = self.problems(_listener("orders", 5_000), _listener("orders.retry.5s", name="again"))

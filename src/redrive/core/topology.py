@@ -38,7 +38,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParsedName:
-    """What a topic's name tells. `delay_ms`: of tiers only, and None where the template has only `{index}`."""
+    """What a topic's name tells. `delay_ms`: of tiers only, and None where the template has no delay."""
 
     topic: str
     role: Role
@@ -99,7 +99,7 @@ class Naming:
         Gives the naming of a style, with single templates replaced.
 
         Templates hold `{topic}` and may hold `{group}`; that of tiers also `{delay}` (`5s`), `{delay_ms}` (`5000`) or
-        `{index}` (from 0): at least one of the three. With `{group}` in `retry`, groups on one source have tiers of
+        `{index}` (from 0): at least one of the three where a ladder has several tiers. With `{group}` in `retry`, groups on one source have tiers of
         their own, and so, unless given, have their replay and parked topics. A state topic is called after its
         dead-letter topic.
 
@@ -232,8 +232,8 @@ def _template_problems(where: str, template: str) -> Iterator[str]:
         yield f"{template!r} has {{{name}}} twice; once tells as much"
     if "topic" not in names:
         yield f"{template!r} lacks {{topic}}: the topics of two sources would be one; put it in"
-    if where == "retry" and not set(names) & set(_DELAY_FIELDS):
-        yield f"{template!r} has none of {{delay}}, {{delay_ms}}, {{index}}: all tiers would be one; put one in"
+    if template == "{topic}":
+        yield f"{template!r} is the source's own name; add something to it"
     literals = [literal for literal, _, _, _ in parts]
     for earlier, later, literal in zip(names, names[1:], literals[1:], strict=False):
         if not set(literal) & set(_SEPARATORS):
@@ -368,13 +368,19 @@ def name_problems(
         for what in _illegal(name, group)
     ]
     problems += [
-        f"topic {name!r} would be {' and '.join(of)}: rename a source, or give templates that keep them apart"
+        f"topic {name!r} would be {' and '.join(of)}: {_apart(of)}"
         for name, of in users.items()
         if len(of) > 1
     ]
     problems += _metric_collisions(users, existing)
     problems += _disguised_sources(listeners, group, naming)
     return problems
+
+
+def _apart(users: list[str]) -> str:
+    if len(set(users)) == 1:  # tiers of one ladder, by a template without a delay
+        return "put {delay}, {delay_ms} or {index} into the template for retry topics, or give the policy one delay"
+    return "rename a source, or give templates that keep them apart"
 
 
 def _illegal(name: str, group: str) -> Iterator[str]:
@@ -428,7 +434,7 @@ def find_orphaned_tiers(
     Gives tiers of `source` that an older policy left in the cluster: name and delay in ms, shortest first.
 
     `wanted`: names of the tiers that the policy has now. A delay of 0 means that the name doesn't tell it (templates
-    with `{index}` alone); the due time is in the records' headers anyway.
+    without a delay); the due time is in the records' headers anyway.
     """
     found: list[tuple[str, int]] = []
     for name in existing_topics:
