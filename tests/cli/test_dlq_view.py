@@ -2,8 +2,9 @@
 
 import pytest
 
-from redrive.cli.dlq_view import job_name, show_counts, when, whoami
+from redrive.cli.dlq_view import show_counts, when, whoami
 from redrive.cli.output import Output
+from redrive.deadletters.accounts import job_name
 from redrive.deadletters.summary import Row
 
 

@@ -207,3 +207,13 @@ def test_letters_with_garbage_for_headers_can_be_selected_and_counted(office):
     office.letter(1, reason="unheard-of")
     plan = office.plan(to="orders")
     assert plan.routes() == {("orders.dlq", "orders"): {"foreign": 1, "unheard-of": 1}}
+
+
+def test_letters_are_selected_by_when_they_were_put_aside():
+    office = Office()
+    office.letters(5)
+    [record, *_] = office.cluster.records("orders.dlq")
+    first_ms = record.timestamp()[1]
+    assert _offsets(office.plan(Selection(until_ms=first_ms + 1))) == [0, 1]
+    assert _offsets(office.plan(Selection(from_ms=first_ms + 3))) == [3, 4]
+    assert _offsets(office.plan(Selection(from_ms=first_ms + 1, until_ms=first_ms + 2, limit=1))) == [1]

@@ -6,8 +6,10 @@ from redrive.errors import PortError
 
 if TYPE_CHECKING:
     from redrive.adapters.kafka_cluster import KafkaCluster
+    from redrive.cli.context import MaybeLoaded
     from redrive.cli.output import Output
     from redrive.core.settings import Settings
+    from redrive.deadletters.counter import Counter
 
 
 def connect(settings: "Settings", client_id: str, output: "Output") -> "KafkaCluster":
@@ -27,3 +29,24 @@ def connect(settings: "Settings", client_id: str, output: "Output") -> "KafkaClu
     if trouble is not None:
         output.note(trouble.text)
     return KafkaCluster(conf)
+
+
+def open_counter(found: "MaybeLoaded", client_id: str, output: "Output") -> "Counter":
+    """
+    Gives what works on dead letters need. `client_id`: how brokers log it where there is no app.
+
+    With an app its topic names are used and its groups' letters are meant. Raises PortError, as `connect`.
+    """
+    from redrive.adapters.kafka_log import KafkaLog
+    from redrive.deadletters.counter import Counter
+    from redrive.deadletters.replay import Desk
+    from redrive.deadletters.topics import ALL_STYLES, Names
+    from redrive.runtime.clock import SystemClock
+
+    name = found.app.group if found.app else client_id
+    cluster = connect(found.settings, name, output)
+    desk = Desk(cluster, KafkaLog(found.settings.client_options(name)), SystemClock())
+    if found.app is None:
+        return Counter(desk, Names((found.settings.naming, *ALL_STYLES)), frozenset())
+    groups = {found.app.group, *found.app.accepts_groups, *found.settings.accepts_groups, ""}
+    return Counter(desk, Names((found.settings.naming,), found.app.group), frozenset(groups))

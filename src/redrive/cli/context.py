@@ -97,19 +97,22 @@ def load_if_named(
     app_dir: Path = HERE,
     bootstrap_servers: str | None = None,
     config: Path | None = None,
+    overrides: Mapping[str, object] = _NOTHING,
 ) -> MaybeLoaded:
     """
-    Import the app if one is named anywhere, and read the settings.
+    Import the app if one is named anywhere, and read the settings; `overrides` as for `load`.
 
     Raises LoadError, ListenerError or SettingsError.
     """
     if target or _named_elsewhere(config):
-        loaded = load(target, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config)
+        loaded = load(
+            target, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config, overrides=overrides
+        )
         return MaybeLoaded(loaded.app, loaded.settings)
     from redrive.adapters.settings_source import load_settings
 
-    overrides = {"bootstrap_servers": bootstrap_servers}
-    return MaybeLoaded(None, load_settings(config_file=config, overrides=overrides))
+    asked = {"bootstrap_servers": bootstrap_servers, **overrides}
+    return MaybeLoaded(None, load_settings(config_file=config, overrides=asked))
 
 
 def _named_elsewhere(config: Path | None) -> str:

@@ -15,8 +15,9 @@ from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_n
 from redrive.cli.output import ExitCode, Output, reporting
 
 if TYPE_CHECKING:
+    from redrive.deadletters.counter import Counter
     from redrive.deadletters.letters import Position
-    from redrive.deadletters.replay import Desk, Job, Report, Tell
+    from redrive.deadletters.replay import Job, Report, Tell
     from redrive.deadletters.selection import Kind, Plan, Selection
     from redrive.deadletters.states import StateBook
     from redrive.deadletters.topics import Names
@@ -63,6 +64,18 @@ Groups = Annotated[
     list[str] | None,
     typer.Option("--group", help="The consumer group that failed; may be repeated.", show_default=False),
 ]
+OlderThan = Annotated[
+    str | None,
+    typer.Option(
+        "--older-than", metavar="DURATION", help="Put aside at least so long ago.", show_default=False
+    ),
+]
+NewerThan = Annotated[
+    str | None,
+    typer.Option(
+        "--newer-than", metavar="DURATION", help="Put aside at most so long ago.", show_default=False
+    ),
+]
 Limit = Annotated[
     int | None, typer.Option("--limit", min=1, metavar="N", help="The oldest N.", show_default=False)
 ]
@@ -100,6 +113,8 @@ def ls(
     failure_type: Types = None,
     group: Groups = None,
     event_id: EventIds = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
     unresolved: Annotated[
         bool, typer.Option("--unresolved", help="Leave out what was replayed or discarded.")
     ] = False,
@@ -123,6 +138,8 @@ def ls(
             types=frozenset(failure_type or ()),
             groups=frozenset(group or counter.groups_of(topics)),
             event_ids=frozenset(event_id or ()),
+            from_ms=_ago(newer_than, "--newer-than"),
+            until_ms=_ago(older_than, "--older-than"),
         )
         if everything:
             letters = list(list_letters(selection, books, counter.desk.log, unresolved=unresolved))
@@ -130,7 +147,7 @@ def ls(
         else:
             rows = count_letters(selection, books, counter.desk.log, unresolved=unresolved)
             dlq_view.show_counts(output, rows, [book.dlq.topic for book in books])
-        dlq_view.warn_of_unreadable(output, books)
+        dlq_view.warn(output, books)
 
 
 @app.command()
@@ -166,6 +183,8 @@ def replay(
     reason: Reasons = None,
     failure_type: Types = None,
     group: Groups = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
     limit: Limit = None,
     everything: Everything = False,
     include_poison: IncludePoison = False,
@@ -188,17 +207,8 @@ def replay(
     """
     with reporting(as_json=json) as output:
         per_s = _rate(rate)
-        selection = _selection(
-            at,
-            event_id,
-            reason,
-            failure_type,
-            group,
-            limit,
-            everything,
-            include_poison=include_poison,
-            again=again,
-        )
+        chosen = _Chosen(at, event_id, reason, failure_type, group, older_than, newer_than)
+        selection = _selection(chosen, limit, everything, include_poison=include_poison, again=again)
         counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
         work = _plan(counter, selection, topics, "replay", output, to=to or "")
         _confirm(work, output, yes=yes, dry_run=dry_run)
@@ -213,6 +223,8 @@ def discard(
     reason: Reasons = None,
     failure_type: Types = None,
     group: Groups = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
     limit: Limit = None,
     everything: Everything = False,
     again: Again = False,
@@ -228,41 +240,16 @@ def discard(
 ) -> None:
     """Mark dead letters as done with, unsent. They stay in their topic, and --again with --at brings one back."""
     with reporting(as_json=json) as output:
-        selection = _selection(
-            at, event_id, reason, failure_type, group, limit, everything, include_poison=True, again=again
-        )
+        chosen = _Chosen(at, event_id, reason, failure_type, group, older_than, newer_than)
+        selection = _selection(chosen, limit, everything, include_poison=True, again=again)
         counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
         work = _plan(counter, selection, topics, "discard", output)
         _confirm(work, output, yes=yes, dry_run=dry_run)
         _carry_out(work, output, who, why, lambda job, tell: job.discard(tell))
 
 
-class _Counter(NamedTuple):
-    """Where dead letters are asked for: ports, names, and the groups whose letters are meant where none is named."""
-
-    desk: "Desk"
-    names: "Names"
-    groups: frozenset[str]
-
-    def books(self, topics: Sequence[str] | None) -> "list[StateBook]":
-        """The states of these topics, or of all, read."""
-        from redrive.deadletters.states import StateBook
-        from redrive.deadletters.topics import find_dlqs, open_dlqs
-
-        cluster = self.desk.cluster
-        dlqs = open_dlqs(cluster, topics, self.names) if topics else find_dlqs(cluster, self.names)
-        books = [StateBook(cluster, self.desk.log, self.desk.clock, dlq) for dlq in dlqs]
-        for book in books:
-            book.read()
-        return books
-
-    def groups_of(self, topics: Sequence[str] | None) -> frozenset[str]:
-        """Whose letters are meant: of a topic that is named, everybody's."""
-        return frozenset() if topics else self.groups
-
-
 class _Work(NamedTuple):
-    counter: _Counter
+    counter: "Counter"
     books: "Sequence[StateBook]"
     plan: "Plan"
     as_json: dict[str, Any]
@@ -270,23 +257,14 @@ class _Work(NamedTuple):
 
 def _open_counter(
     app_name: str | None, app_dir: Path, bootstrap_servers: str | None, config: Path | None, output: Output
-) -> _Counter:
-    from redrive.adapters.kafka_log import KafkaLog
-    from redrive.cli.cluster import connect
+) -> "Counter":
+    from redrive.cli.cluster import open_counter
     from redrive.cli.run import tune_gc
-    from redrive.deadletters.replay import Desk
-    from redrive.deadletters.topics import ALL_STYLES, Names
-    from redrive.runtime.clock import SystemClock
 
     found = load_if_named(app_name, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config)
-    client_id = found.app.group if found.app else "redrive-dlq"
-    cluster = connect(found.settings, client_id, output)
-    desk = Desk(cluster, KafkaLog(found.settings.client_options(client_id)), SystemClock())
+    counter = open_counter(found, "redrive-dlq", output)
     tune_gc()
-    if found.app is None:
-        return _Counter(desk, Names((found.settings.naming, *ALL_STYLES)), frozenset())
-    groups = {found.app.group, *found.app.accepts_groups, *found.settings.accepts_groups, ""}
-    return _Counter(desk, Names((found.settings.naming,), found.app.group), frozenset(groups))
+    return counter
 
 
 def _positions(texts: Sequence[str], hint: str) -> "list[Position]":
@@ -307,27 +285,43 @@ def _rate(text: str | None) -> float | None:
         raise typer.BadParameter(str(error), param_hint="--rate") from None
 
 
+def _ago(text: str | None, hint: str) -> int | None:
+    """The instant that lies so long back."""
+    from redrive.core.units import parse_duration_ms
+    from redrive.runtime.clock import SystemClock
+
+    try:
+        return None if text is None else int(SystemClock().wall_ms()) - parse_duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from None
+
+
+class _Chosen(NamedTuple):
+    """What was typed to select by."""
+
+    at: Sequence[str] | None
+    event_id: Sequence[str] | None
+    reason: Sequence[str] | None
+    failure_type: Sequence[str] | None
+    group: Sequence[str] | None
+    older_than: str | None
+    newer_than: str | None
+
+
 def _selection(
-    at: list[str] | None,
-    event_id: list[str] | None,
-    reason: list[str] | None,
-    failure_type: list[str] | None,
-    group: list[str] | None,
-    limit: int | None,
-    everything: bool,
-    *,
-    include_poison: bool,
-    again: bool,
+    chosen: _Chosen, limit: int | None, everything: bool, *, include_poison: bool, again: bool
 ) -> "Selection":
     from redrive.deadletters.selection import Selection
     from redrive.errors import ReplayRefused
 
     selection = Selection(
-        at=frozenset(_positions(at or (), "--at")),
-        event_ids=frozenset(event_id or ()),
-        reasons=frozenset(reason or ()),
-        types=frozenset(failure_type or ()),
-        groups=frozenset(group or ()),
+        at=frozenset(_positions(chosen.at or (), "--at")),
+        event_ids=frozenset(chosen.event_id or ()),
+        reasons=frozenset(chosen.reason or ()),
+        types=frozenset(chosen.failure_type or ()),
+        groups=frozenset(chosen.group or ()),
+        from_ms=_ago(chosen.newer_than, "--newer-than"),
+        until_ms=_ago(chosen.older_than, "--older-than"),
         limit=limit,
         everything=everything,
         include_poison=include_poison,
@@ -341,7 +335,7 @@ def _selection(
 
 
 def _plan(
-    counter: _Counter,
+    counter: "Counter",
     selection: "Selection",
     topics: list[str] | None,
     kind: "Kind",
@@ -353,6 +347,7 @@ def _plan(
     import msgspec
 
     from redrive.cli import dlq_view
+    from redrive.deadletters.accounts import plan_values
     from redrive.deadletters.selection import make_plan
 
     _require_target(to, counter.names)
@@ -367,9 +362,9 @@ def _plan(
     plan = make_plan(selection, books, counter.desk.log, kind=kind, to=to)
     existing = counter.desk.cluster.describe()
     readers = counter.desk.cluster.readers([to])[to] if to in existing else ()
-    work = _Work(counter, books, plan, dlq_view.plan_values(plan, readers))
+    work = _Work(counter, books, plan, plan_values(plan, readers))
     dlq_view.show_plan(output, plan, existing.keys(), to=to, readers=readers)
-    dlq_view.warn_of_unreadable(output, books)
+    dlq_view.warn(output, books)
     if not plan.entries:
         output.result(work.as_json)
         raise typer.Exit(ExitCode.NOTHING)
@@ -413,17 +408,18 @@ def _carry_out(
     work: _Work, output: Output, who: str | None, why: str, run: "Callable[[Job, Tell], Report]"
 ) -> None:
     from redrive.cli import dlq_view
+    from redrive.deadletters.accounts import job_name, report_values
     from redrive.deadletters.replay import Job
     from redrive.deadletters.states import Author
 
-    name = dlq_view.job_name(work.plan.kind, work.counter.desk.clock.wall_ms())
+    name = job_name(work.plan.kind, work.counter.desk.clock.wall_ms())
     author = Author(who or dlq_view.whoami(), name, why)
     stop = threading.Event()
     job = Job(work.counter.desk, work.plan, work.books, author, stop)
     with _stopping(stop, output), dlq_view.progress(output, work.plan) as tell:
         report = run(job, tell)
     dlq_view.show_report(output, work.plan, report)
-    output.result({**work.as_json, **dlq_view.report_values(work.plan, report)})
+    output.result({**work.as_json, **report_values(work.plan, report)})
     if report.stopped == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.is_partial:

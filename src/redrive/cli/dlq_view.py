@@ -1,7 +1,6 @@
 """What `redrive dlq` says: tables and lines for people, values for programs."""
 
 import getpass
-import secrets
 import socket
 import sys
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from redrive.cli.output import Output
 from redrive.core.dialects import foreign_headers
 from redrive.core.record import headers_of
+from redrive.deadletters.accounts import listed_values, row_values, state_notes
 from redrive.deadletters.letters import Letter
 from redrive.deadletters.portrait import Payload, header_text, payload_values, portray, portray_bytes
 from redrive.deadletters.replay import Report, Tell
@@ -56,23 +56,8 @@ def show_counts(output: Output, rows: Sequence[Row], topics: Sequence[str]) -> N
     letters, unresolved = sum(row.letters for row in rows), sum(row.unresolved for row in rows)
     where = f"{len(topics)} topic{'s' * (len(topics) != 1)}" if topics else "no dead-letter topic here"
     output.line(f"{letters} dead letter{'s' * (letters != 1)}, {unresolved} unresolved ({where})")
-    causes = [_row_values(row) for row in rows]
+    causes = [row_values(row) for row in rows]
     output.result({"topics": list(topics), "letters": letters, "unresolved": unresolved, "causes": causes})
-
-
-def _row_values(row: Row) -> dict[str, Any]:
-    return {
-        "topic": row.topic,
-        "reason": row.reason,
-        "type": row.failure_type,
-        "group": row.group,
-        "letters": row.letters,
-        "unresolved": row.unresolved,
-        "unknown": row.unknown,
-        "resolved": row.resolved,
-        "first_seen_ms": row.first_ms,
-        "last_seen_ms": row.last_ms,
-    }
 
 
 def show_list(output: Output, letters: Sequence[Listed]) -> None:
@@ -95,22 +80,7 @@ def show_list(output: Output, letters: Sequence[Listed]) -> None:
         )
     else:
         output.line("no dead letter")
-    output.result(
-        {
-            "letters": [
-                {
-                    "at": str(one.position),
-                    "since_ms": one.timestamp_ms,
-                    "state": one.mark.shown if one.mark else "open",
-                    "reason": one.seen.reason,
-                    "type": one.seen.failure_type,
-                    "group": one.seen.group,
-                    "event_id": one.seen.event_id or str(one.position),
-                }
-                for one in letters
-            ]
-        }
-    )
+    output.result({"letters": [listed_values(one) for one in letters]})
 
 
 def show_letter(
@@ -218,22 +188,6 @@ def show_plan(
         output.line(f"nothing matches; there are {_reasons(plan.seen)}")
 
 
-def plan_values(plan: Plan, readers: Sequence[str]) -> dict[str, Any]:
-    """A plan for programs."""
-    return {
-        "kind": plan.kind,
-        "selected": plan.selected,
-        "routes": [
-            {"from": source, "to": target, "letters": sum(reasons.values()), "by_reason": dict(reasons)}
-            for (source, target), reasons in plan.routes().items()
-        ],
-        "left_out": dict(plan.left_out),
-        "beyond_limit": plan.beyond_limit,
-        "missing": list(plan.missing),
-        **({"readers": list(readers)} if readers else {}),
-    }
-
-
 def show_report(output: Output, plan: Plan, report: Report) -> None:
     """What became of each letter."""
     done = "sent" if plan.kind == "replay" else "discarded"
@@ -255,34 +209,10 @@ def show_report(output: Output, plan: Plan, report: Report) -> None:
         output.line(f"stopped: {report.stopped}")
 
 
-def report_values(plan: Plan, report: Report) -> dict[str, Any]:
-    """A report for programs."""
-    return {
-        "job": report.job,
-        "selected": report.selected,
-        "sent" if plan.kind == "replay" else "discarded": report.done,
-        "failed": report.failed,
-        "skipped": report.skipped,
-        "not_found": report.not_found,
-        "unmarked": report.unmarked,
-        "partial": report.is_partial,
-        "stopped": report.stopped,
-        "causes": [
-            {"what": what, "why": why, "letters": count} for (what, why), count in report.causes.items()
-        ],
-        "troubles": [{"at": one.letter, "what": one.what, "why": one.why} for one in report.troubles],
-        "troubles_omitted": report.omitted,
-    }
-
-
-def warn_of_unreadable(output: Output, books: Sequence[StateBook]) -> None:
-    """State topics with records that mean nothing to us."""
-    for book in books:
-        if book.unreadable:
-            output.note(
-                f"{book.dlq.state}: {book.unreadable} records can't be read as states; a letter that one of them names "
-                "counts as unknown"
-            )
+def warn(output: Output, books: Sequence[StateBook]) -> None:
+    """What is to be known of the states."""
+    for note in state_notes(books):
+        output.note(note)
 
 
 @contextmanager
@@ -307,11 +237,6 @@ def when(ms: int | None) -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return f"{ms} ms"
-
-
-def job_name(kind: str, now_ms: float) -> str:
-    """A name that nobody else gives: claims are told apart by it."""
-    return f"{kind}-{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def whoami() -> str:

@@ -21,9 +21,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """
     What a person selects by. Several values of one field mean any of them, several fields all of them.
 
-    `at`, `event_ids` *name* letters; what is named may be poison. `limit`: that many, the oldest first. `everything`:
-    all unresolved letters. `again`: also those of which nobody knows whether they were sent, and of the named ones also
-    those that were replayed or discarded.
+    `at`, `event_ids` *name* letters; what is named may be poison. `from_ms`, `until_ms`: put aside then or later, then or
+    before; epoch ms. `limit`: that many, the oldest first. `everything`: all unresolved letters. `again`: also those of
+    which nobody knows whether they were sent, and of the named ones also those that were replayed or discarded.
     """
 
     at: frozenset[Position] = frozenset()
@@ -31,6 +31,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     reasons: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    from_ms: int | None = None
+    until_ms: int | None = None
     limit: int | None = None
     everything: bool = False
     include_poison: bool = False
@@ -48,13 +50,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             or self.reasons
             or self.types
             or self.groups
+            or self.from_ms is not None
+            or self.until_ms is not None
             or self.limit is not None
             or self.everything
         )
         if not chosen:
             raise ReplayRefused(
-                "say which letters: --at DLQ/PARTITION/OFFSET, --event-id, --reason, --type, --group, --limit N (the oldest), "
-                "or --all"
+                "say which letters: --at DLQ/PARTITION/OFFSET, --event-id, --reason, --type, --group, --older-than, "
+                "--newer-than, --limit N (the oldest), or --all"
             )
         if self.limit is not None and self.limit < 1:
             raise ReplayRefused(f"--limit {self.limit} selects nothing; give 1 or more, or --all")
@@ -65,7 +69,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 "--all contradicts --at and --event-id, which name single letters; leave one out"
             )
 
-    def matches(self, position: Position, seen: Glance) -> bool:
+    def matches(self, position: Position, seen: Glance, put_aside_ms: int) -> bool:
         """Whether a letter is meant, whatever became of it."""
         return (
             (not self.at or position in self.at)
@@ -73,6 +77,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (not self.reasons or seen.reason in self.reasons)
             and (not self.types or seen.failure_type in self.types)
             and (not self.groups or seen.group in self.groups)
+            and (self.from_ms is None or put_aside_ms >= self.from_ms)
+            and (self.until_ms is None or put_aside_ms <= self.until_ms)
         )
 
 
@@ -165,18 +171,19 @@ class _Planner:
                 self.seen[seen.reason or "foreign"] += 1
                 if position in self._selection.at:
                     self._found.add(position)
-                if not self._selection.matches(position, seen):
+                letter_ms = record.timestamp()[1]
+                if not self._selection.matches(position, seen, letter_ms):
                     continue
                 if self._selection.event_ids:
                     self._found.add(seen.event_id or str(position))
-                mark = book.mark(position, record.timestamp()[1])
+                mark = book.mark(position, letter_ms)
                 if why := self._why_not(mark, seen, record):
                     self.left_out[why] += 1
                     continue
                 self.candidate_count += 1
                 yield Entry(
                     position,
-                    record.timestamp()[1],
+                    letter_ms,
                     seen.reason,
                     self._to or seen.replay_topic if self._kind == "replay" else "",
                     None if mark is None else mark.job,

@@ -55,9 +55,9 @@ def list_letters(
     for book, record in _all(books, log):
         position = Position(record.topic(), record.partition(), record.offset())
         seen = glance(headers_of(record))
-        if not selection.matches(position, seen):
-            continue
         timestamp_ms = record.timestamp()[1]
+        if not selection.matches(position, seen, timestamp_ms):
+            continue
         mark = book.mark(position, timestamp_ms)
         if not (unresolved and mark is not None and mark.state.is_final):
             yield Listed(position, timestamp_ms, seen, mark)
