@@ -10,7 +10,7 @@ import pytest
 
 from redrive.adapters.settings_source import load_settings
 from redrive.core.client_options import ClientOptions
-from redrive.core.settings import PATHS, Settings
+from redrive.core.settings import PATHS, TABLES, ConsoleSettings, Settings
 from redrive.errors import SettingsError
 
 SERVERS = {"bootstrap_servers": "kafka:9092"}
@@ -170,6 +170,12 @@ class TestSources:
             "topic_style": "dotted",
         }
         for path, field in PATHS.items():
+            if path in TABLES:
+                for name in TABLES[path]:
+                    monkeypatch.setenv(
+                        f"REDRIVE_{path}__{name}".upper(), getattr(getattr(default, field), name)
+                    )
+                continue
             value = getattr(default, field)
             units = {"_ms": "ms", "tes": "B"}.get(field[-3:], "")
             monkeypatch.setenv(
@@ -313,3 +319,57 @@ def test_neither_the_core_nor_the_package_loads_pydantic():
         check=True,
     ).stdout.split()
     assert [name for name in loaded if name.startswith("pydantic")] == []
+
+
+class TestTables:
+    def test_each_source_may_give_some_of_a_table(self, monkeypatch):
+        _file('[console]\nbind = "127.0.0.1:1"\ntoken = "from-the-file-0123456789"\ntoken_name = "file"\n')
+        monkeypatch.setenv("REDRIVE_CONSOLE__TOKEN", "from-the-environment-0123")
+        found = load_settings(overrides={**SERVERS, "console.bind": "127.0.0.1:2"})
+        assert found.console == ConsoleSettings(
+            bind="127.0.0.1:2", token="from-the-environment-0123", token_name="file"
+        )
+
+    def test_an_empty_variable_is_as_good_as_none(self, monkeypatch):
+        _file('[console]\ntoken = "from-the-file-0123456789"\n')
+        monkeypatch.setenv("REDRIVE_CONSOLE__TOKEN", "")
+        assert load_settings(overrides=SERVERS).console.token == "from-the-file-0123456789"
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            (
+                "[console]\ntokn = 'x'",
+                "console.tokn (redrive.toml): unknown setting; did you mean console.token?",
+            ),
+            ("console = 'x'", "console (redrive.toml): is a table: write [console] and a line for each"),
+            (
+                "[console]\ntoken = 4711471147114711",
+                "console.token (redrive.toml): has to be a text: write it in quotes",
+            ),
+            (
+                "[console]\ntoken = ['secret-in-a-list']",
+                "console.token (redrive.toml): has to be a text: write it in quotes",
+            ),
+        ],
+    )
+    def test_what_is_wrong_in_a_table_is_told_by_its_path(self, text, told):
+        _file(text)
+        assert _problems(overrides=SERVERS) == [told]
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            (
+                "REDRIVE_CONSOLE__TOKN",
+                "REDRIVE_CONSOLE__TOKN: unknown setting; did you mean REDRIVE_CONSOLE__TOKEN?",
+            ),
+            (
+                "REDRIVE_CONSOLE_TOKEN",
+                "REDRIVE_CONSOLE_TOKEN: unknown setting; did you mean REDRIVE_CONSOLE__TOKEN?",
+            ),
+        ],
+    )
+    def test_a_mistyped_variable_is_guessed_and_its_value_not_told(self, monkeypatch, name, told):
+        monkeypatch.setenv(name, "a-secret-value-0123456789")
+        assert _problems(overrides=SERVERS) == [told]

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from redrive.core.client_options import ClientOptions
-from redrive.core.settings import PATHS, Settings
+from redrive.core.settings import PATHS, ConsoleSettings, Settings
 from redrive.core.topology import Naming
 from redrive.errors import TopologyError
 
@@ -205,3 +205,31 @@ def test_all_is_told_at_once():
         "accepts_groups",
         "http",
     ]
+
+
+class TestConsole:
+    def test_by_default_it_is_reached_from_this_machine_only_and_has_no_token(self):
+        assert (GOOD.console.bind, GOOD.console.token) == ("127.0.0.1:9601", "")
+
+    @pytest.mark.parametrize("token", ["short", "x" * 15])
+    def test_a_token_that_can_be_guessed_is_refused(self, token):
+        [(path, what)] = _wrong(console=ConsoleSettings(token=token))
+        assert (path, "fewer than 16" in what, token in what) == ("console.token", True, False)
+
+    @pytest.mark.parametrize("token", ["x" * 20 + " ", "x" * 20 + "\n", "ä" * 20, "=" * 20])
+    def test_a_token_that_no_header_can_carry_is_refused(self, token):
+        [(path, what)] = _wrong(console=ConsoleSettings(token=token))
+        assert (path, "characters" in what, token in what) == ("console.token", True, False)
+
+    @pytest.mark.parametrize("name", ["", "a b", "a\nb", "x" * 65])
+    def test_a_name_that_would_break_audit_lines_is_refused(self, name):
+        assert _paths(console=ConsoleSettings(token_name=name)) == ["console.token_name"]
+
+    @pytest.mark.parametrize("bind", ["", "9601", "localhost", "localhost:70000"])
+    def test_what_is_no_address_is_refused(self, bind):
+        assert _paths(console=ConsoleSettings(bind=bind)) == ["console.bind"]
+
+    def test_the_token_is_never_shown(self):
+        assert "a-secret-token-of-mine" not in repr(
+            replace(GOOD, console=ConsoleSettings(token="a-secret-token-of-mine"))
+        )

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from redrive.core.client_options import ClientOptions
-from redrive.core.settings import PATHS, Settings
+from redrive.core.settings import PATHS, TABLES, ConsoleSettings, Settings
 from redrive.core.units import parse_duration_ms, parse_size_bytes
 from redrive.errors import Problem, SettingsError
 
@@ -26,6 +26,11 @@ DEFAULT_FILE = Path("redrive.toml")
 _PREFIX = "REDRIVE_"
 #: What this starts steers the test suite and is no setting of an app.
 _TEST_PREFIX = "REDRIVE_TEST_"
+#: All paths that can be given, those in tables with a dot.
+_KNOWN = {path for path in PATHS if path not in TABLES} | {
+    f"{table}.{name}" for table, names in TABLES.items() for name in names
+}
+_NEVER_TOLD = frozenset({"console.token"})
 
 
 def load_settings(
@@ -90,10 +95,15 @@ def _from_overrides(overrides: Mapping[str, object]) -> _Layer:
 
 
 def _layer(found: Mapping[str, object], origin: str) -> _Layer:
-    values = {path: value for path, value in found.items() if path in PATHS and path != "kafka"}
-    problems = [
-        Problem(_at(path, origin), f"unknown setting{_meant(path)}") for path in found if path not in PATHS
-    ]
+    values: dict[str, object] = {}
+    problems: list[Problem] = []
+    for path, value in _with_tables(found):
+        if path in _KNOWN and path not in TABLES:
+            values[path] = value
+        elif path in TABLES:
+            problems.append(Problem(_at(path, origin), f"is a table: write [{path}] and a line for each"))
+        elif path != "kafka":
+            problems.append(Problem(_at(path, origin), f"unknown setting{_meant(path)}"))
     table = found.get("kafka", {})
     if not isinstance(table, Mapping):
         problems.append(
@@ -111,10 +121,24 @@ def _layer(found: Mapping[str, object], origin: str) -> _Layer:
     return _Layer(values, options, origins, problems)
 
 
+def _with_tables(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """What stands in a table of ours as `table.name`, so that each source may give some of it."""
+    for path, value in found.items():
+        if path in TABLES and isinstance(value, Mapping):
+            for name, inner in cast("Mapping[str, object]", value).items():
+                yield f"{path}.{name}", inner
+        else:
+            yield path, value
+
+
 def _from_environment() -> _Layer:
     found = EnvSettingsSource(_Variables)()
     if not isinstance(found.get("kafka", {}), dict):
         del found["kafka"]  # REDRIVE_KAFKA itself, told below
+    for table, names in TABLES.items():
+        inside = found.pop(table, None)
+        if isinstance(inside, Mapping):
+            found[table] = {name: value for name, value in inside.items() if name in names}
     layer = _layer(found, "environment")
     for name in os.environ:
         key = name.upper().removeprefix(_PREFIX).lower()
@@ -123,8 +147,8 @@ def _from_environment() -> _Layer:
         path, _, option = key.partition("__")
         if path == "kafka" and option:
             layer.origins[f"kafka.{_option_name(option.replace('__', '.'))}"] = name
-        elif path in PATHS and path != "kafka" and not option:
-            layer.origins[path] = name
+        elif (dotted := key.replace("__", ".")) in _KNOWN and dotted != "kafka":
+            layer.origins[dotted] = name
         else:
             layer.problems.append(Problem(name, f"unknown setting{_meant_variable(key)}"))
     return layer
@@ -152,21 +176,24 @@ def _at(where: str, origin: str | None) -> str:
 
 
 def _meant(given: str, prefix: str = "") -> str:
-    close = get_close_matches(given, PATHS, n=1)
-    return f"; did you mean {prefix}{close[0].upper() if prefix else close[0]}?" if close else ""
+    close = get_close_matches(given, sorted(_KNOWN), n=1)
+    if not close:
+        return ""
+    return f"; did you mean {prefix}{close[0].upper().replace('.', '__') if prefix else close[0]}?"
 
 
 def _meant_variable(key: str) -> str:
     if key.startswith("kafka"):
         option = key.removeprefix("kafka").strip("_") or "security_protocol"
         return f"; client settings have two underscores: {_PREFIX}KAFKA__{option.upper()}"
-    return _meant(key.partition("__")[0], _PREFIX)
+    table, _, name = key.partition("__")
+    return _meant(f"{table}.{name}" if table in TABLES else table, _PREFIX)
 
 
 def _read(values: Mapping[str, object], options: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
     """Gives the settings and what couldn't be read; that has its default, so that the rest can be checked as well."""
     try:
-        model = _Model.model_validate({**values, "kafka": options})
+        model = _Model.model_validate({**_nested(values), "kafka": options})
     except ValidationError as error:
         unread = {_path_of(each): each for each in error.errors(include_url=False)}
         settings, _ = _read(
@@ -176,17 +203,32 @@ def _read(values: Mapping[str, object], options: Mapping[str, object]) -> tuple[
         return settings, [Problem(path, _why(each)) for path, each in unread.items()]
     read: dict[str, Any] = {field: getattr(model, path) for path, field in PATHS.items()}
     read["kafka"] = ClientOptions((name, secret.get_secret_value()) for name, secret in model.kafka.items())
+    console = model.console.model_dump() | {"token": model.console.token.get_secret_value()}
+    read["console"] = ConsoleSettings(**console)
     return Settings(**read), []
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, object]:
+    nested: dict[str, Any] = {table: {} for table in TABLES}
+    for path, value in values.items():
+        table, dot, name = path.partition(".")
+        if dot:
+            nested[table][name] = value
+        else:
+            nested[path] = value
+    return nested
 
 
 def _path_of(error: ErrorDetails) -> str:
     setting, *inside = map(str, error["loc"])
-    return f"kafka.{inside[0]}" if setting == "kafka" else setting
+    return f"{setting}.{inside[0]}" if inside and (setting == "kafka" or setting in TABLES) else setting
 
 
 def _why(error: ErrorDetails) -> str:
     if error["loc"][0] == "kafka":
         return "the client takes texts, numbers, true and false"
+    if _path_of(error) in _NEVER_TOLD:
+        return "has to be a text: write it in quotes"
     if error["type"] == "value_error":  # from our own units, which tell what they were given
         return error["msg"].removeprefix("Value error, ")
     return f"{error['input']!r} can't be taken: {error['msg'].replace('Input', 'it')}"
@@ -210,6 +252,14 @@ _Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 _Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 _Number = Annotated[int, BeforeValidator(_refuse_bool)]
 _DEFAULT = Settings()
+
+
+class _Console(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    bind: str = _DEFAULT.console.bind
+    token: SecretStr = SecretStr(_DEFAULT.console.token)
+    token_name: str = _DEFAULT.console.token_name
 
 
 class _Model(BaseModel):
@@ -245,6 +295,7 @@ class _Model(BaseModel):
     accepts_groups: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.accepts_groups
     http: str = _DEFAULT.http
     log_level: Annotated[str, BeforeValidator(_upper)] = _DEFAULT.log_level
+    console: _Console = _Console()
 
 
 class _Variables(_Model, BaseSettings):

@@ -24,6 +24,18 @@ _MAX_POLL_INTERVAL_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    """How `redrive console` serves: `[console]` in the file, `REDRIVE_CONSOLE__TOKEN` in the environment."""
+
+    #: Where it listens, `host:port`. By default reached from this machine only.
+    bind: str = "127.0.0.1:9601"
+    #: What clients must send as their bearer token; empty: one is made for each run, on loopback only. Never shown.
+    token: str = field(default="", repr=False)
+    #: Who is said to have done what was asked for with the token, in audit lines and states.
+    token_name: str = "console"  # noqa: S105  it isn't the token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How an app runs. `problems()` tells what can't be; nothing is checked before."""
 
@@ -71,6 +83,7 @@ class Settings:
     #: Where probes and metrics are served, `host:port`; empty: nowhere.
     http: str = ""
     log_level: LogLevel = "INFO"
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
 
     @property
     def naming(self) -> Naming:
@@ -97,7 +110,7 @@ class Settings:
         """Gives all that is wrong, each with its path and how to mend it; no value of a secret is shown."""
         return tuple(
             Problem(*problem)
-            for check in (_servers, _client, _choices, _ranges, _topics, _groups, _times, _address)
+            for check in (_servers, _client, _choices, _ranges, _topics, _groups, _times, _address, _console)
             for problem in check(self)
         )
 
@@ -109,6 +122,9 @@ def setting_path(field: str) -> str:
 
 #: The fields of `Settings` by path.
 PATHS = {setting_path(each.name): each.name for each in fields(Settings)}
+
+#: The settings that stand in a table of their own, by its path.
+TABLES = {"console": frozenset(each.name for each in fields(ConsoleSettings))}
 
 _Problems = Iterator[tuple[str, str]]
 
@@ -234,3 +250,38 @@ def _address(settings: Settings) -> _Problems:
     matched = _ADDRESS.fullmatch(settings.http)
     if settings.http and (matched is None or int(matched[1]) > 65_535):
         yield "http", f"{settings.http!r} is no address to serve at: write host:port, such as 127.0.0.1:9600"
+
+
+#: What 128 bits take in hexadecimal is more; what a person makes up is mostly less.
+_SHORTEST_TOKEN = 16
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+
+
+def _console(settings: Settings) -> _Problems:
+    console = settings.console
+    matched = _ADDRESS.fullmatch(console.bind)
+    if matched is None or int(matched[1]) > 65_535:
+        yield (
+            "console.bind",
+            f"{console.bind!r} is no address to serve at: write host:port, such as 127.0.0.1:9601",
+        )
+    # The token itself is never told, not even a wrong one.
+    if console.token and _TOKEN.fullmatch(console.token) is None:
+        yield (
+            "console.token",
+            (
+                "holds characters that a bearer token can't have: letters, digits and - . _ ~ + / go; "
+                "`openssl rand -hex 32` makes a good one"
+            ),
+        )
+    elif console.token and len(console.token) < _SHORTEST_TOKEN:
+        yield (
+            "console.token",
+            f"has fewer than {_SHORTEST_TOKEN} characters, so it can be guessed; `openssl rand -hex 32` makes a good one",
+        )
+    if _NAME.fullmatch(console.token_name) is None:
+        yield (
+            "console.token_name",
+            f"{console.token_name!r} is no name for audit lines: give 1 to 64 letters, digits and . _ @ -",
+        )
