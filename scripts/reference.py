@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER, Changed
+from redrive.console.asking import Field
+from redrive.console.operations import OPERATIONS, Operation
 from redrive.core.catalogue import EVENTS, METRICS, LogEvent, Metric
 
 ROOT = Path(__file__).parents[1]
@@ -45,12 +47,45 @@ on them, and setting them is refused at the start.
 """
 
 
+_HTTP_HEAD = """\
+# HTTP API
+
+What `redrive console` serves (how to use it: [Replay over HTTP](../how-to/replay-over-http.md)); made from
+`src/redrive/console/operations.py`. The same as OpenAPI 3.1: `GET /api/v1/openapi.json`.
+
+- **Token**: `Authorization: Bearer …` with every request, `console.token` of the settings. In a URL it is refused: there it
+  would stay in logs. There are no cookies, and no answers to pages of other sites.
+- **Answers** are JSON. Instants are epoch milliseconds, UTC; what isn't known is `null` or `""`.
+- **Errors** are `application/problem+json` (RFC 9457) with `title`, `status`, and in `detail` what to do.
+- **Unknown names** in a query or a body are refused: a filter that is ignored would send letters that weren't meant.
+- **Bounds**: a body 64 kB within 10 s, a head 32 kB within 10 s, 64 connections, an answer within 30 s, an action within
+  60 s. One replay or discard of a topic at a time; a second one gets 409.
+- **Host**: on a loopback address only requests for `localhost`, `127.0.0.1`, `[::1]` are answered.
+- **`Idempotency-Key`** (POST): the same request again gets the first answer, with `Idempotency-Replayed: true`, and does
+  nothing. With another query or body: 422. Kept a day, the last thousand; a restart forgets them. A request that failed
+  before anything was done is not kept.
+
+| status | |
+|---|---|
+| 200 | the answer; of a replay or discard look at `partial` |
+| 400 | it can't be meant, or a token in the URL |
+| 401 | no token, or another one |
+| 403, 421 | from a page of another site; called by a name that isn't the console's |
+| 404, 405 | no such path, topic or letter here; not by this method |
+| 408, 413, 415 | a body or a head that is too slow, too long; a body that isn't JSON |
+| 409 | a replay or discard of the topic is at work; the first request with this key is; the state topic can't be used |
+| 422 | this `Idempotency-Key` was given with another request |
+| 503, 504 | Kafka doesn't answer, or too much is at work (`Retry-After`); it took too long |
+"""
+
+
 def pages() -> Mapping[str, str]:
     """The text of each page, by its path in the repository."""
     return {
         "docs/reference/metrics.md": "\n".join([_METRICS_HEAD, *map(_metric, METRICS)]),
         "docs/reference/log-events.md": "\n".join([_EVENTS_HEAD, *map(_event, EVENTS.values())]),
         "docs/reference/client-settings.md": _client_settings(),
+        "docs/reference/http-api.md": "\n".join([_HTTP_HEAD, *map(_http, OPERATIONS)]),
     }
 
 
@@ -67,6 +102,23 @@ def _event(event: LogEvent) -> str:
     counted = f", counted by {_listed(event.limit_by)}" if event.limit_by else ""
     return "\n".join(
         [f"## `{event.name}`", "", f"{event.level}, {event.at_once} at once{counted}", "", f"> {text}", ""]
+    )
+
+
+def _http(operation: Operation) -> str:
+    lines = [f"## `{operation.method} {operation.path}`", "", operation.about, ""]
+    for where, fields in (("query", operation.query), ("body (JSON)", operation.body or ())):
+        if fields:
+            rows = [f"| `{one.name}` | {_form(one)} | {one.about} |" for one in fields]
+            lines += [f"| {where} | | |", "|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _form(field: Field) -> str:
+    if field.form == "count":
+        return f"{field.default}, at most {field.most}"
+    return {"texts": "one or several", "positions": "one or several", "flag": "true or false"}.get(
+        field.form, field.form
     )
 
 

@@ -386,6 +386,21 @@ _EVENTS = (
         "Something blocked the event loop for %(seconds)s s: coroutine handlers stood still, partitions are kept. Look for calls "
         "that wait without await; a handler that must wait like that is a plain function, which runs in a thread.",
     ),
+    # Each of them is told: who did what must be found later.
+    LogEvent(
+        "console-allowed",
+        "info",
+        "Console: %(who)s at %(place)s, %(action)s: %(outcome)s",
+        at_once=1_000_000_000,
+    ),
+    LogEvent(
+        "console-denied",
+        "warning",
+        "Console: denied to %(place)s, %(action)s: %(why)s. Nothing was read, sent or marked. If that was none of you, see who "
+        "can reach this address.",
+        ("address", "why"),
+        at_once=20,
+    ),
     LogEvent(
         "source-problem",
         "warning",
