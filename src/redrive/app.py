@@ -8,7 +8,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
 
 from redrive.core.failure import Failures, no_outage
-from redrive.core.policy import Backoff, Duration, GiveUp, RetryPolicy
+from redrive.core.policy import Backoff, Criticality, Duration, GiveUp, RetryPolicy
 from redrive.core.record import Record
 from redrive.core.settings import Settings
 from redrive.deadletters.dead_letter import DeadLetter
@@ -80,6 +80,7 @@ class App:
         concurrency: int = 1,
         time_limit: Duration | None = None,
         give_up: GiveUp = "dead-letter",
+        criticality: Criticality = "normal",
         failures: Failures = _NO_FAILURES,
         start: Start = "earliest",
     ) -> Callable[[HandlerT], HandlerT]:
@@ -97,6 +98,8 @@ class App:
         come later. `concurrency`: handlers that run at once in this process, over all partitions. `time_limit`: of one
         run of a coroutine function; beyond it TimeoutError is raised inside, a transient failure; by default none.
         `give_up`: what becomes of a record at the end of its retries: `"dead-letter"`, or `"skip"`, logged and counted.
+        `criticality`: how many dead letters an hour call somebody by the rules of `redrive alerts`: `"money"` 1,
+        `"normal"` 10, `"analytics"` 1,000. It changes nothing of how records are handled.
         `failures`: which exceptions are transient, permanent or an outage, where that differs from the built-in
         table. `start`: where the group begins in partitions for which it has committed nothing yet.
         """
@@ -115,6 +118,7 @@ class App:
                 concurrency=concurrency,
                 time_limit=time_limit,
                 give_up=give_up,
+                criticality=criticality,
                 failures=failures,
                 start=start,
                 where=_place(frame),
@@ -165,6 +169,7 @@ class App:
                 concurrency=concurrency,
                 time_limit=time_limit,
                 give_up="skip",
+                criticality="normal",
                 failures=LETTER_FAILURES,
                 start=start,
                 where=_place(frame),

@@ -15,8 +15,11 @@ from redrive.core.engine import Engine
 from redrive.core.lane import FETCHED_RUNS
 from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
-from redrive.core.readings import Look
+from redrive.core.readings import Bounds, Depth, Look
+from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
+from redrive.deadletters.depth import Depths, Reach
+from redrive.deadletters.topics import Names
 from redrive.errors import SettingsError
 from redrive.runtime.checks import await_kafka, require_topics
 from redrive.runtime.clock import SystemClock
@@ -68,7 +71,7 @@ async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Ser
         parts = Parts(plan=plan, protocol=protocol, cluster=cluster, topics=topics, identity=identity)
         service = _service(resolved, settings, parts, reporter)
         letters = _letters(resolved, settings, parts, reporter) if resolved.on_dead_letter else None
-        stack.enter_context(_observed(service, letters, resolved.group, settings, cluster, clock))
+        stack.enter_context(_observed(service, letters, settings, parts, reporter, clock))
         if letters is not None:
             stack.push_async_callback(letters.stop)
             await letters.start(resources)
@@ -220,9 +223,9 @@ def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[
 def _observed(
     service: Service,
     letters: LetterService | None,
-    group: str,
     settings: Settings,
-    cluster: Cluster,
+    parts: Parts,
+    reporter: Reporter,
     clock: SystemClock,
 ) -> Generator[None, None, None]:
     """Probes and metrics, where the settings want them."""
@@ -233,35 +236,72 @@ def _observed(
     from redrive.adapters.prometheus import Exporter
 
     pump = service.pump
+    group = parts.plan.group
 
     def services() -> dict[str, Service]:
         """All groups of this process that are, or were, at work."""
         beside = letters.service if letters is not None else None
         return {group: service} if beside is None else {group: service, letter_group(group): beside}
 
-    ends = EndOffsets(lambda: [each.pump.engine for each in services().values()], cluster, clock)
+    ends = EndOffsets(lambda: [each.pump.engine for each in services().values()], parts.cluster, clock)
+    depths = _depths(pump.engine, settings, parts, reporter, clock)
 
     def looks() -> list[tuple[Engine, Look]]:
-        return [(each.pump.engine, _look(name, each, ends, clock)) for name, each in services().items()]
+        known = Known(ends.bounds, depths.depths)
+        return [
+            (each.pump.engine, _look(name, each, known, settings, clock)) for name, each in services().items()
+        ]
 
     with (
         contextlib.closing(Exporter(looks)) as exporter,
         contextlib.closing(ends),
+        contextlib.closing(depths),
         contextlib.closing(
             start_probe(settings.http, health=lambda: health_of(pump, clock), metrics=exporter.page)
         ) as probe,
     ):
         ends.start()
+        depths.start()
         _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, settings.http)
         yield
 
 
-def _look(group: str, service: Service, ends: EndOffsets, clock: SystemClock) -> Look:
+class Known(NamedTuple):
+    """What is asked of the cluster in the background."""
+
+    bounds: Mapping[TopicPartition, Bounds]
+    depths: Mapping[str, Depth]
+
+
+def _look(group: str, service: Service, known: Known, settings: Settings, clock: SystemClock) -> Look:
     return Look(
         group=group,
         version=__version__,
+        now_wall_ms=clock.wall_ms(),
         now_mono_ms=clock.mono_ms(),
         stepped_mono_ms=service.pump.stepped_mono_ms,
-        bounds=ends.bounds,
+        bounds=known.bounds,
+        depths=known.depths,
+        with_aliases=settings.metrics_aliases,
         loop_stalls=service.loop_stalls,
+    )
+
+
+def _depths(
+    engine: Engine, settings: Settings, parts: Parts, reporter: Reporter, clock: SystemClock
+) -> Depths:
+    """Counts unresolved letters of the dead-letter topics whose source's first partition is assigned here."""
+    from redrive.adapters.kafka_log import KafkaLog
+
+    plan = parts.plan
+    # Prefetched by a reader that nobody waits for: little memory rather than the last bit of speed.
+    options = {**settings.client_options(plan.group), "queued.max.messages.kbytes": "8192"}
+    log = KafkaLog(options)
+    reach = Reach(cluster=parts.cluster, log=log, clock=clock, report=reporter, hang_up=log.close)
+    return Depths(
+        lambda: [each.dlq for each in plan.listeners if TopicPartition(each.source, 0) in engine.lanes],
+        reach,
+        names=Names((settings.naming,), plan.group),
+        groups=(plan.group, *plan.accepts_groups),
+        refresh_ms=settings.unresolved_refresh_ms,
     )

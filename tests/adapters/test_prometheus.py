@@ -8,12 +8,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redrive.adapters.prometheus import Exporter
 from redrive.core.catalogue import METRICS
-from redrive.core.readings import Bounds, Look
+from redrive.core.readings import Bounds, Depth, Look
 from redrive.core.record import TopicPartition
 from tests.sim.engine_world import World, plan_of
 
 P0, P1, T0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders.retry.5s", 0)
 BOUNDS = {key: Bounds(0, 10) for key in (P0, P1, T0)}
+DEPTHS = {"orders.dlq": Depth(unresolved={"poison": 2}, oldest_ms=1, retention_ms=86_400_000)}
 
 
 @pytest.fixture
@@ -23,14 +24,17 @@ def world():
     return world
 
 
-def exporter_of(world, registry=None):
+def exporter_of(world, registry=None, depths=DEPTHS, with_aliases=False):
     def look():
         return Look(
             group="shop",
             version="1.2.3",
+            now_wall_ms=world.clock.wall_ms(),
             now_mono_ms=world.clock.mono_ms(),
             stepped_mono_ms=0.0,
             bounds=BOUNDS,
+            depths=depths,
+            with_aliases=with_aliases,
         )
 
     return Exporter(lambda: [(world.engine, look())], registry=registry or CollectorRegistry())
@@ -59,6 +63,28 @@ def test_all_metrics_of_the_catalogue_are_exported_and_no_other(world):
         family = exported[metric.name]
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         assert {name for sample in family.samples for name in sample.labels} - {"le"} == set(metric.labels)
+
+
+def test_the_names_that_many_alerts_use_are_told_besides_where_that_is_asked_for(world):
+    found = scraped(exporter_of(world, with_aliases=True))
+    assert {family.type for name, family in found.items() if name == "kafka_dlq_messages"} == {"counter"}
+    assert [(one.labels, one.value) for one in found["kafka_dlq_size"].samples] == [
+        ({"topic": "orders.dlq"}, 2)
+    ]
+
+
+def test_the_series_of_a_dead_letter_topic_that_is_no_more_vanish(world):
+    depths = dict(DEPTHS)
+    exporter = exporter_of(world, depths=depths)
+    assert scraped(exporter)["redrive_unresolved_letters"].samples
+    depths.clear()
+    families = scraped(exporter)
+    for name in (
+        "redrive_unresolved_letters",
+        "redrive_oldest_unresolved_seconds",
+        "redrive_retention_left_seconds",
+    ):
+        assert families[name].samples == []
 
 
 def test_a_counter_shows_what_the_engine_counted(world):

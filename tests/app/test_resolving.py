@@ -31,6 +31,7 @@ def test_resolved_listener_has_all_that_was_declared() -> None:
         concurrency=7,
         time_limit="30s",
         give_up="skip",
+        criticality="money",
         failures=failures,
         start="latest",
     )(async_handler)
@@ -44,7 +45,7 @@ def test_resolved_listener_has_all_that_was_declared() -> None:
     assert (listener.is_async, listener.takes_value, listener.takes_record) == (True, True, True)
     assert (listener.policy, listener.failures) == (policy, failures)
     assert (listener.concurrency, listener.time_limit_ms) == (7, 30_000)
-    assert (listener.give_up, listener.start) == ("skip", "latest")
+    assert (listener.give_up, listener.start, listener.criticality) == ("skip", "latest", "money")
     assert listener.decode(b'{"a": 1}') == {"a": 1}
 
 
@@ -57,7 +58,7 @@ def test_defaults_of_a_listener() -> None:
     assert listener.name == "handler"
     assert listener.policy == RetryPolicy("5s", "30s", "10m")
     assert (listener.concurrency, listener.time_limit_ms) == (1, None)
-    assert (listener.give_up, listener.start) == ("dead-letter", "earliest")
+    assert (listener.give_up, listener.start, listener.criticality) == ("dead-letter", "earliest", "normal")
 
 
 def test_time_limit_may_be_a_timedelta() -> None:
@@ -119,6 +120,7 @@ OPTIONS = [
         "give_up='stop' comes with ordered retries, which this version doesn't have yet; use 'dead-letter' or 'skip'",
     ),
     ({"give_up": "drop"}, "give_up='drop' is none of 'dead-letter', 'skip'"),
+    ({"criticality": "high"}, "criticality='high' is none of 'money', 'normal', 'analytics'"),
     ({"start": "now"}, "start='now' is none of 'earliest', 'latest'"),
     ({"name": " "}, "name=' ' is no name; give a short text, or leave it out for the handler's"),
     ({"name": ["a"]}, "name=['a'] is no name; give a short text, or leave it out for the handler's"),

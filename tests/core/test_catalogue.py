@@ -15,7 +15,7 @@ from redrive.runtime.ports import SourceProblem
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "redrive").rglob("*.py"))
-LABELS = {"group", "listener", "topic", "tier", "reason", "outcome", "version"}
+LABELS = {"group", "listener", "topic", "tier", "dlq", "reason", "outcome", "version", "criticality"}
 
 _spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
 reference = importlib.util.module_from_spec(_spec)

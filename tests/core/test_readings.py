@@ -1,27 +1,39 @@
 """The metrics' values are those of the engine at the moment of the reading."""
 
+import msgspec
+
 from redrive.core import catalogue
-from redrive.core.catalogue import METRICS
+from redrive.core.catalogue import ALIASES, METRICS
 from redrive.core.commands import Refusal
-from redrive.core.readings import Bounds, Look, Spread, read
+from redrive.core.readings import Bounds, Depth, Look, Spread, read
 from redrive.core.record import TopicPartition
 from tests.sim.engine_world import World, plan_of
 
 SOURCE, TIER, DLQ = "orders", "orders.retry.5s", "orders.dlq"
 P0, P1, T0 = TopicPartition(SOURCE, 0), TopicPartition(SOURCE, 1), TopicPartition(TIER, 0)
 LISTENER = ("shop", "orders")
+NOW_MS = 1_700_000_000_000
+#: Three letters, the oldest an hour old, in a topic that keeps them for a day.
+DEPTH = Depth(
+    unresolved={"poison": 1, "permanent": 2, "asked": 0},
+    oldest_ms=NOW_MS - 3_600_000,
+    retention_ms=86_400_000,
+)
 
 
-def values(world, metric, bounds=None, stepped_ms=0.0, loop_stalls=0):
+def values(world, metric, bounds=None, stepped_ms=0.0, loop_stalls=0, depth=None, with_aliases=False):
     """The series of a metric, by the labels after group and listener."""
     now_ms = world.clock.mono_ms()
     look = Look(
         group="shop",
         version="1.2.3",
+        now_wall_ms=NOW_MS,
         now_mono_ms=now_ms,
         stepped_mono_ms=stepped_ms,
         bounds=bounds or {},
         loop_stalls=loop_stalls,
+        depths={DLQ: depth} if depth else {},
+        with_aliases=with_aliases,
     )
     return dict(read([(world.engine, look)])[metric])
 
@@ -44,14 +56,32 @@ def outcomes(world):
 def test_every_metric_is_read_and_no_other():
     world = started()
     bounds = {key: Bounds(0, 0) for key in (P0, P1, T0)}
-    look = Look(group="shop", version="1", now_mono_ms=0, stepped_mono_ms=0, bounds=bounds)
+    look = Look(
+        group="shop",
+        version="1",
+        now_wall_ms=0,
+        now_mono_ms=0,
+        stepped_mono_ms=0,
+        bounds=bounds,
+        depths={DLQ: DEPTH},
+        with_aliases=True,
+    )
     found = read([(world.engine, look)])
-    assert set(found) == set(METRICS)
+    assert set(found) == {*METRICS, *ALIASES}
     assert [metric.name for metric, readings in found.items() if not readings] == []
 
 
 def test_each_series_has_a_value_for_each_label():
-    look = Look(group="shop", version="1", now_mono_ms=0, stepped_mono_ms=0, bounds={P0: Bounds(0, 0)})
+    look = Look(
+        group="shop",
+        version="1",
+        now_wall_ms=0,
+        now_mono_ms=0,
+        stepped_mono_ms=0,
+        bounds={P0: Bounds(0, 0)},
+        depths={DLQ: DEPTH},
+        with_aliases=True,
+    )
     for metric, readings in read([(started().engine, look)]).items():
         assert {len(labels) for labels, _ in readings} <= {len(metric.labels)}
         assert len({labels for labels, _ in readings}) == len(readings)
@@ -285,3 +315,55 @@ def test_the_process_tells_of_its_pump_its_loop_and_its_version():
     assert values(world, catalogue.PUMP_STEP_AGE, stepped_ms=3_000) == {("shop",): 1.5}
     assert values(world, catalogue.LOOP_STALLS, loop_stalls=2) == {("shop",): 2}
     assert values(world, catalogue.BUILD_INFO) == {("1.2.3",): 1}
+
+
+def test_unresolved_letters_are_told_by_reason_with_the_age_and_the_time_left_of_the_oldest():
+    world = started()
+    assert values(world, catalogue.UNRESOLVED, depth=DEPTH) == {
+        (*LISTENER, DLQ, "poison"): 1, (*LISTENER, DLQ, "permanent"): 2, (*LISTENER, DLQ, "asked"): 0,
+    }  # fmt: skip
+    assert values(world, catalogue.OLDEST_UNRESOLVED, depth=DEPTH) == {(*LISTENER, DLQ): 3_600}
+    assert values(world, catalogue.RETENTION_LEFT, depth=DEPTH) == {(*LISTENER, DLQ): 82_800}
+
+
+def test_without_unresolved_letters_the_age_is_zero_and_no_time_is_left_to_tell():
+    nothing = Depth(unresolved={"poison": 0}, oldest_ms=None, retention_ms=86_400_000)
+    world = started()
+    assert values(world, catalogue.OLDEST_UNRESOLVED, depth=nothing) == {(*LISTENER, DLQ): 0}
+    assert values(world, catalogue.RETENTION_LEFT, depth=nothing) == {}
+
+
+def test_where_retention_is_unlimited_no_time_is_left_to_tell():
+    for_ever = Depth(unresolved={"poison": 1}, oldest_ms=NOW_MS, retention_ms=None)
+    assert values(started(), catalogue.RETENTION_LEFT, depth=for_ever) == {}
+
+
+def test_a_letter_of_a_clock_that_is_ahead_is_not_of_the_future():
+    ahead = Depth(unresolved={"poison": 1}, oldest_ms=NOW_MS + 5_000, retention_ms=10_000)
+    assert values(started(), catalogue.OLDEST_UNRESOLVED, depth=ahead) == {(*LISTENER, DLQ): 0}
+
+
+def test_what_is_not_known_is_missing():
+    world = started()
+    for metric in (catalogue.UNRESOLVED, catalogue.OLDEST_UNRESOLVED, catalogue.RETENTION_LEFT):
+        assert values(world, metric) == {}
+    assert values(world, catalogue.DLQ_SIZE, with_aliases=True) == {}
+
+
+def test_a_listener_tells_its_topics_and_how_much_its_letters_matter():
+    assert values(started(), catalogue.LISTENER_INFO) == {(*LISTENER, SOURCE, DLQ, "normal"): 1}
+
+
+def test_other_names_tell_the_same_by_dead_letter_topic():
+    world = started()
+    world.append(SOURCE, count=2)
+    world.fetch(P0)
+    world.work(outcomes=["permanent", "poison", "ok"])
+    assert values(world, catalogue.DLQ_MESSAGES, with_aliases=True) == {(DLQ,): 2}
+    assert values(world, catalogue.DLQ_SIZE, depth=DEPTH, with_aliases=True) == {(DLQ,): 3}
+
+
+def test_a_listener_to_dead_letters_tells_of_none_of_its_own():
+    world = World(msgspec.structs.replace(plan_of("5s"), letters_of=("payments",)))
+    for metric in (catalogue.LISTENER_INFO, catalogue.UNRESOLVED, catalogue.DLQ_SIZE, catalogue.DLQ_MESSAGES):
+        assert values(world, metric, depth=DEPTH, with_aliases=True) == {}

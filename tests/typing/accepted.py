@@ -70,7 +70,9 @@ async def of_model(payout: Payout, record: Record) -> None:
     await record.resources.bank.pay(payout)
 
 
-@app.listener("refunds", name="refunds", give_up="skip", start="latest", order="partition")
+@app.listener(
+    "refunds", name="refunds", give_up="skip", start="latest", order="partition", criticality="money"
+)
 def of_dataclass(refund: Refund, record: Record) -> int:
     return refund.amount + record.offset
 

@@ -45,6 +45,7 @@ app.listener("orders", retries=3)  # type: ignore[call-arg]  # pyright: ignore[r
 app.listener("orders", order="sideways")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", concurrency="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", time_limit=30)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+app.listener("orders", criticality="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", give_up="drop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", failures=ValueError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", start="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

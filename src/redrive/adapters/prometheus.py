@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from redrive.core.catalogue import METRICS, Metric
+from redrive.core.catalogue import ALIASES, METRICS, Metric
 from redrive.core.engine import Engine
 from redrive.core.readings import Look, Reading, Spread, read
 
@@ -35,7 +35,7 @@ class Exporter(Collector):
 
     def describe(self) -> Iterator[Family]:
         """The families without their series: what a registry compares names by."""
-        return map(_family, METRICS)
+        return map(_family, (*METRICS, *ALIASES))
 
     def collect(self) -> Iterator[Family]:
         """All families with their series of this moment."""

@@ -294,6 +294,8 @@ class _Model(BaseModel):
     brake: bool = _DEFAULT.brake
     accepts_groups: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.accepts_groups
     http: str = _DEFAULT.http
+    unresolved_refresh: _Duration = _DEFAULT.unresolved_refresh_ms
+    metrics_aliases: bool = _DEFAULT.metrics_aliases
     log_level: Annotated[str, BeforeValidator(_upper)] = _DEFAULT.log_level
     console: _Console = _Console()
 

@@ -145,6 +145,39 @@ UNCONFIRMED_WRITES = Metric(
     _LISTENER,
     "Retry copies and dead letters that are sent and not yet confirmed, refused ones that wait for another try included.",
 )
+_DLQ = ("group", "listener", "dlq")
+UNRESOLVED = Metric(
+    "redrive_unresolved_letters",
+    "gauge",
+    "letters",
+    (*_DLQ, "reason"),
+    "Dead letters of this group that were neither replayed nor discarded, as the state topic says; dlq is the dead-letter "
+    "topic. reason foreign: of a producer that names neither group nor reason; other: of one with a reason of its own. "
+    "Counted anew every 30 s (the setting unresolved_refresh). Told by one process, the one that has partition 0 of the "
+    "source topic. Missing while nothing is known, and when the topic is deleted.",
+)
+OLDEST_UNRESOLVED = Metric(
+    "redrive_oldest_unresolved_seconds",
+    "gauge",
+    "seconds",
+    _DLQ,
+    "For how long the oldest unresolved dead letter has been one, 0 without any. Told by one process, as the count is.",
+)
+RETENTION_LEFT = Metric(
+    "redrive_retention_left_seconds",
+    "gauge",
+    "seconds",
+    _DLQ,
+    "Until the topic's retention.ms lets the oldest unresolved dead letter be deleted; below 0 it may go at any moment. "
+    "Missing without unresolved ones, and where retention is unlimited. Told by one process, as the count is.",
+)
+LISTENER_INFO = Metric(
+    "redrive_listener_info",
+    "gauge",
+    "",
+    (*_SOURCE, "dlq", "criticality"),
+    "Always 1; the topics of a listener, and how much its dead letters matter: money, normal or analytics.",
+)
 BRAKE = Metric(
     "redrive_brake_on",
     "gauge",
@@ -239,6 +272,10 @@ METRICS = (
     DEAD_LETTER_WRITE_FAILURES,
     RETRY_WRITE_FAILURES,
     UNCONFIRMED_WRITES,
+    UNRESOLVED,
+    OLDEST_UNRESOLVED,
+    RETENTION_LEFT,
+    LISTENER_INFO,
     BRAKE,
     OUTAGE,
     OUTAGES,
@@ -252,6 +289,23 @@ METRICS = (
     LOOP_STALLS,
     BUILD_INFO,
 )
+
+DLQ_MESSAGES = Metric(
+    "kafka_dlq_messages_total",
+    "counter",
+    "records",
+    ("topic",),
+    "redrive_dead_letters_total by dead-letter topic, under the name that many alerts use.",
+)
+DLQ_SIZE = Metric(
+    "kafka_dlq_size",
+    "gauge",
+    "letters",
+    ("topic",),
+    "redrive_unresolved_letters by dead-letter topic, under the name that many alerts use.",
+)
+#: Exported besides, where the setting `metrics_aliases` asks for them.
+ALIASES = (DLQ_MESSAGES, DLQ_SIZE)
 
 _AT = "%(source)s/%(partition)s/%(offset)s"
 
@@ -330,6 +384,29 @@ _EVENTS = (
         "record a second, so that they stay on their topic. See the causes with: redrive dlq ls; then deploy the mended "
         "version. The brake releases itself.",
         ("listener",),
+    ),
+    LogEvent(
+        "unresolved-unknown",
+        "warning",
+        "The unresolved letters of %(dlq)s can't be counted: %(error)s. Nothing is lost, but the metrics tell the last count for "
+        "two minutes and then none. It is tried again by itself; it takes Read and Describe on that topic and its state topic.",
+        ("dlq",),
+    ),
+    LogEvent(
+        "unresolved-too-many",
+        "warning",
+        "%(dlq)s holds more than %(letters)s dead letters of this group. So many are watched; those behind them aren't counted "
+        "until older ones are deleted, so the metrics tell less than there is.",
+        ("dlq",),
+    ),
+    LogEvent(
+        "states-lost",
+        "error",
+        "The state topic %(state)s is missing or was made anew: what became of the letters of %(dlq)s is forgotten. "
+        "%(letters)s of them count as unresolved, those that were replayed or discarded before too, and a replay of all would "
+        "send these again. If it is missing: redrive topics apply. Then discard what is done with, by --at, --event-id or --type: "
+        "redrive dlq discard",
+        ("dlq",),
     ),
     LogEvent(
         "tier-orphaned",

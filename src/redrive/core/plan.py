@@ -2,7 +2,7 @@
 
 import msgspec
 
-from redrive.core.policy import GiveUp, RetryPolicy
+from redrive.core.policy import Criticality, GiveUp, RetryPolicy
 
 
 class Now(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +43,7 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     #: Read and drained, never written: the replay topic and orphaned tiers.
     drained: tuple[Tier, ...] = ()
     give_up: GiveUp = "dead-letter"
+    criticality: Criticality = "normal"
     concurrency: int = 1
     brake: bool = True
     #: Of a listener to dead letters, whose source is a dead-letter topic: the groups whose letters it handles. What it

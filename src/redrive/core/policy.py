@@ -10,6 +10,8 @@ from redrive.core.units import parse_duration_ms
 Duration = str | timedelta
 Blocking = Literal["key", "partition"]
 GiveUp = Literal["dead-letter", "skip"]
+#: How much a dead letter of a listener matters: from how many on somebody is told, and how urgently.
+Criticality = Literal["money", "normal", "analytics"]
 
 #: More runs than this for one record is a loop, not a policy.
 MAX_ATTEMPTS = 10_000

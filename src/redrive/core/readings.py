@@ -6,12 +6,13 @@ a reading may mix two moments some microseconds apart; none of its counters ever
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from redrive.core import catalogue
-from redrive.core.catalogue import METRICS, Metric
+from redrive.core.catalogue import ALIASES, METRICS, Metric
 from redrive.core.commands import Run
 from redrive.core.counters import Histogram
 from redrive.core.engine import Engine
@@ -28,17 +29,33 @@ class Bounds(NamedTuple):
     end: int
 
 
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The unresolved letters of a dead-letter topic: how many by reason, and when the oldest was put aside, None without any.
+
+    `retention_ms`: for how long the topic keeps a letter; None for ever, or not known.
+    """
+
+    unresolved: Mapping[str, int]
+    oldest_ms: int | None
+    retention_ms: int | None
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """
     What a reading needs besides the engine. `stepped_mono_ms`: the pump's last step; `bounds`: of the partitions of which
-    they are known.
+    they are known; `depths`: by dead-letter topic, of those of which they are known. `with_aliases`: whether the metrics
+    are told by their other names too.
     """
 
     group: str
     version: str
+    now_wall_ms: float
     now_mono_ms: float
     stepped_mono_ms: float
     bounds: Mapping[TopicPartition, Bounds]
+    depths: Mapping[str, Depth] = MappingProxyType({})
+    with_aliases: bool = False
     loop_stalls: int = 0
 
 
@@ -73,7 +90,9 @@ def read(looks: Iterable[tuple[Engine, Look]]) -> Mapping[Metric, list[Reading]]
     All series of all metrics, of the groups in this process. Those with a known set of labels are there from the start, at
     0; what groups share, as the version that runs, is there once.
     """
-    found: dict[Metric, dict[tuple[str, ...], Reading]] = {metric: {} for metric in METRICS}
+    looks = list(looks)
+    metrics = (*METRICS, *ALIASES) if any(look.with_aliases for _, look in looks) else METRICS
+    found: dict[Metric, dict[tuple[str, ...], Reading]] = {metric: {} for metric in metrics}
     for engine, look in looks:
         for metric, reading in _series(engine, look):
             found[metric][reading.labels] = reading
@@ -121,6 +140,9 @@ def _series(engine: Engine, look: Look) -> Found:
         yield from _of_handlers(listener, labels, runs, look.now_mono_ms)
         yield from _of_writes(listener, labels)
         yield from _of_topics(listener, labels, look.bounds)
+        yield from _of_letters(listener, labels, look)
+        if look.with_aliases:
+            yield from _by_other_names(listener, look)
     counts = (engine.commits.confirmed, engine.commits.refused)
     for outcome, count in zip(catalogue.COMMIT_OUTCOMES, counts, strict=True):
         yield catalogue.COMMITS, Reading((*group, outcome), count)
@@ -189,3 +211,29 @@ def _of_topics(
         yield catalogue.HELD_RECORDS, Reading((*labels, tier), held_records(by_topic[tier]))
         yield catalogue.HELD_BYTES, Reading((*labels, tier), held_bytes)
         yield catalogue.RETRY_LATENESS, Reading((*labels, tier), _spread(counters.lateness[tier]))
+
+
+def _of_letters(listener: ListenerState, labels: tuple[str, ...], look: Look) -> Found:
+    plan = listener.plan
+    if plan.letters_of:
+        return
+    yield catalogue.LISTENER_INFO, Reading((*labels, plan.source, plan.dlq, plan.criticality), 1)
+    depth = look.depths.get(plan.dlq)
+    if depth is None:
+        return
+    labels = (*labels, plan.dlq)
+    for reason, count in depth.unresolved.items():
+        yield catalogue.UNRESOLVED, Reading((*labels, reason), count)
+    age_ms = 0.0 if depth.oldest_ms is None else max(0.0, look.now_wall_ms - depth.oldest_ms)
+    yield catalogue.OLDEST_UNRESOLVED, Reading(labels, age_ms / 1000)
+    if depth.oldest_ms is not None and depth.retention_ms is not None:
+        yield catalogue.RETENTION_LEFT, Reading(labels, (depth.retention_ms - age_ms) / 1000)
+
+
+def _by_other_names(listener: ListenerState, look: Look) -> Found:
+    dlq = listener.plan.dlq
+    if listener.plan.letters_of:
+        return
+    yield catalogue.DLQ_MESSAGES, Reading((dlq,), sum(listener.counters.dead.values()))
+    if dlq in look.depths:
+        yield catalogue.DLQ_SIZE, Reading((dlq,), sum(look.depths[dlq].unresolved.values()))

@@ -82,6 +82,10 @@ class Settings:
     accepts_groups: tuple[str, ...] = ()
     #: Where probes and metrics are served, `host:port`; empty: nowhere.
     http: str = ""
+    #: How often the unresolved dead letters are counted for the metrics.
+    unresolved_refresh_ms: int = 30_000
+    #: Tells dead letters also as `kafka_dlq_messages_total` and `kafka_dlq_size`, which many teams' alerts use.
+    metrics_aliases: bool = False
     log_level: LogLevel = "INFO"
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
 
@@ -191,6 +195,13 @@ _RANGES: tuple[tuple[str, int, int, Callable[[int], str], str], ...] = (
     ("prefetch_records", 1, 10_000_000, str, "they are kept in memory"),
     ("replication", 1, 100, str, "it is a number of brokers"),
     ("dlq_partitions", 1, 10_000, str, "it is a number of partitions"),
+    (
+        "unresolved_refresh_ms",
+        100,
+        60 * _MINUTE,
+        format_duration,
+        "each time asks the cluster, and alerts wait for it",
+    ),
     ("tier_outage_ms", _MINUTE, 36_500 * _DAY, format_duration, "records that wait longer are deleted"),
 )
 

@@ -98,22 +98,27 @@ def _frozen(
     for key in keys:
         if key in firsts and key in ends:
             bounds[key.topic][key.partition] = (firsts[key], ends[key])
-    states = {topic: _state_of(topic, existing, names) for topic in topics}
+    states = {topic: state_of(topic, existing, names) for topic in topics}
     return [
         Dlq(topic, states[topic], states[topic] in existing, bounds[topic], existing[topic].replication)
         for topic in topics
     ]
 
 
-def _state_of(dlq: str, existing: Collection[str], names: Names) -> str:
+def possible_states(dlq: str, names: Names) -> frozenset[str]:
+    """What the state topic of `dlq` may be called, by any naming."""
+    marked = (name for mark in "._-" for name in (f"{dlq}{mark}state", f"state{mark}{dlq}"))
+    return frozenset([names.state(dlq), *marked])
+
+
+def state_of(dlq: str, existing: Collection[str], names: Names) -> str:
     """
-    The state topic that is there, else the one that the naming gives.
+    The state topic that is there, else the one that the naming gives. Raises TopologyError when there are two.
 
     Two people with different settings must not keep their books in two places: each would send what the other sent.
     """
     wanted = names.state(dlq)
-    possible = {wanted, *(f"{dlq}{mark}state" for mark in "._-"), *(f"state{mark}{dlq}" for mark in "._-")}
-    found = sorted(possible & set(existing))
+    found = sorted(possible_states(dlq, names) & set(existing))
     if len(found) > 1:
         raise TopologyError(
             f"{dlq!r} has {len(found)} state topics, {' and '.join(found)}: what one says was replayed, the other doesn't "

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
-from redrive.core.policy import Duration, GiveUp, RetryPolicy
+from redrive.core.policy import Criticality, Duration, GiveUp, RetryPolicy
 from redrive.core.record import RawRecord, Record
 
 #: In what order records are handled. Only "partition" so far; the others need keyed lanes.
@@ -36,6 +36,7 @@ class Declaration:
     concurrency: int
     time_limit: Duration | None
     give_up: GiveUp
+    criticality: Criticality
     failures: Failures
     start: Start
     where: str
@@ -66,6 +67,7 @@ class Listener:
     concurrency: int
     time_limit_ms: int | None
     give_up: GiveUp
+    criticality: Criticality
     start: Start
     where: str
     view: Callable[[RawRecord, Envelope | None, int, Any], Any] = Record

@@ -39,6 +39,7 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
             tiers=tiers,
             drained=tuple(Tier(*each) for each in ([(replay, 0)] if has_replay else []) + list(orphans)),
             give_up=listener.give_up,
+            criticality=listener.criticality,
             concurrency=listener.concurrency,
             brake=settings.brake,
         )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
-from redrive.core.policy import GiveUp, RetryPolicy
+from redrive.core.policy import Criticality, GiveUp, RetryPolicy
 from redrive.core.record import RawRecord, Record
 from redrive.core.topology import MAX_NAME_LENGTH
 from redrive.core.units import parse_duration_ms
@@ -200,6 +200,7 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
             concurrency=declaration.concurrency,
             time_limit_ms=None if limit is None else parse_duration_ms(limit),
             give_up=declaration.give_up,
+            criticality=declaration.criticality,
             start=declaration.start,
             where=declaration.where,
             view=sort.view,
@@ -228,6 +229,8 @@ def _option_problems(declaration: Declaration) -> Iterator[str]:
         except ValueError as error:
             yield f"time_limit: {error}"
     yield from _give_up_problems(declaration.give_up)
+    if declaration.criticality not in get_args(Criticality):
+        yield f"criticality={declaration.criticality!r} is none of {_choices(Criticality)}"
     if declaration.start not in get_args(Start):
         yield f"start={declaration.start!r} is none of {_choices(Start)}"
 
