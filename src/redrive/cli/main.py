@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive._version import __version__
-from redrive.cli import console, demo, dlq, init, run, topics
+from redrive.cli import console, demo, dlq, init, observation, run, topics
 
 app = typer.Typer(
     name="redrive",
@@ -19,6 +19,8 @@ app.command("run")(run.run)
 app.command("init")(init.init)
 app.command("demo")(demo.demo)
 app.command("console")(console.console)
+app.command("alerts")(observation.alerts)
+app.command("dashboard")(observation.dashboard)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
 
