@@ -11,6 +11,7 @@ from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER,
 from redrive.console.asking import Field
 from redrive.console.operations import OPERATIONS, Operation
 from redrive.core.catalogue import EVENTS, METRICS, LogEvent, Metric
+from redrive.core.doctor.table import CHECKS, Check
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,6 +45,32 @@ _CLIENT_HEAD = """\
 Each librdkafka setting that redrive sets, with the reason, also where it is the client's default today; made from
 `src/redrive/adapters/kafka_settings.py`. Your own `[kafka]` settings go before these, but for the fixed ones: a promise depends
 on them, and setting them is refused at the start.
+"""
+
+_DOCTOR_HEAD = """\
+# What `redrive doctor` checks
+
+One section for each check; made from `src/redrive/core/doctor/table.py`. Codes are stable: scripts and runbooks may name them.
+How to work with it: [find what is wrong](../how-to/find-what-is-wrong.md).
+
+| severity | meaning |
+|---|---|
+| `error` | records are lost, never run or don't get on: now, or with the next failure |
+| `warning` | all goes well until something else goes wrong |
+| `info` | good to know |
+
+Each finding names its subject (a topic, a group, a broker, a setting), what was seen, what comes of it, what mends it, and the
+command where there is one. Below stand the usual severity, consequence and remedy of each check; a finding may know better.
+Where the cluster doesn't tell what a check needs, doctor says "not checked" and why, and that is no finding.
+
+Exit codes: 0 nothing found, 1 the cluster can't be reached or the app can't be loaded, 2 usage, 4 findings, of whatever severity.
+`--only RD04` makes single checks.
+
+`--json` prints `checks` (how many were made), `counts` by severity, `findings` (each with `code`, `name`, `severity`, `subject`, `seen`,
+`means`, `mend`, `command`) and `not_checked` (`code`, `name`, `subject`, `why`).
+
+Nothing is written, with one exception: `--measure-clock` creates the topic `redrive.doctor`, writes five empty records and
+deletes it again, since only a write tells a broker's time.
 """
 
 
@@ -86,6 +113,7 @@ def pages() -> Mapping[str, str]:
         "docs/reference/log-events.md": "\n".join([_EVENTS_HEAD, *map(_event, EVENTS.values())]),
         "docs/reference/client-settings.md": _client_settings(),
         "docs/reference/http-api.md": "\n".join([_HTTP_HEAD, *map(_http, OPERATIONS)]),
+        "docs/reference/doctor.md": "\n".join([_DOCTOR_HEAD, *map(_check, CHECKS)]),
     }
 
 
@@ -120,6 +148,13 @@ def _form(field: Field) -> str:
     return {"texts": "one or several", "positions": "one or several", "flag": "true or false"}.get(
         field.form, field.form
     )
+
+
+def _check(check: Check) -> str:
+    lines = [f"## {check.code} `{check.name}`", "", f"Usually {check.severity}. {check.asks}", ""]
+    lines += [f"- **So**: {check.means}."]
+    lines += [f"- **Mend**: {check.mend}."] if check.mend else []
+    return "\n".join([*lines, f"- **Needs**: {check.needs}.", ""])
 
 
 def _client_settings() -> str:

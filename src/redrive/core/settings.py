@@ -20,7 +20,7 @@ GroupProtocol = Literal["auto", "consumer", "classic"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 #: The client's own default, and redrive's.
-_MAX_POLL_INTERVAL_MS = 300_000
+MAX_POLL_INTERVAL_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ def _times(settings: Settings) -> _Problems:
                 "full; raise it or lower run_records"
             ),
         )
-    poll = settings.kafka.get("max.poll.interval.ms", str(_MAX_POLL_INTERVAL_MS))
+    poll = settings.kafka.get("max.poll.interval.ms", str(MAX_POLL_INTERVAL_MS))
     if not poll.isdecimal():
         yield "kafka.max.poll.interval.ms", f"{poll!r} is no number of milliseconds"
     elif settings.shutdown_timeout_ms * 3 > int(poll):

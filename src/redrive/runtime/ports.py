@@ -4,12 +4,13 @@ What the runtime needs of the outside, with the obligations of whoever provides 
 Two provide it: `adapters/` on a real cluster, `sim/` in memory. Both pass the same tests (`tests/contract`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
+from redrive.core.doctor.observed import ObservedGroup, Skew
 from redrive.core.record import RawRecord, TopicPartition
 
 Fetched = list[tuple[TopicPartition, list[RawRecord]]]
@@ -214,6 +215,37 @@ class Cluster(Protocol):
 
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Groups that have committed offsets of each topic: who would see what is written to it. Share groups aren't told."""
+        ...
+
+
+class Inspection(Protocol):
+    """
+    What only `redrive doctor` asks of a cluster. Raises PortError, with the reason, where it isn't told; may wait some
+    seconds. Only a real cluster has answers: in memory nobody lacks rights or time.
+    """
+
+    def client_version(self) -> str:
+        """Of the client library, `2.13.2`."""
+        ...
+
+    def brokers(self) -> Mapping[str, Mapping[str, str]]:
+        """Each broker's configuration, by its number."""
+        ...
+
+    def groups(self, names: Sequence[str]) -> Mapping[str, ObservedGroup]:
+        """Groups as their coordinators see them; one that doesn't exist has no members."""
+        ...
+
+    def rights(self, topics: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """What this user may do with topics: `read`, `write`, `describe` …"""
+        ...
+
+    def newest_ms(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The newest timestamp of each partition, epoch ms; empty ones are left out, and those that aren't told."""
+        ...
+
+    def measure_clock(self, wall_ms: Callable[[], float]) -> Skew:
+        """Compare this machine's clock with a broker's, by a topic that is made for it and deleted again."""
         ...
 
 

@@ -1,0 +1,207 @@
+"""Checks of the app's group: how it shares its partitions, what it may do, whose records wait in its tiers."""
+
+from collections.abc import Iterator, Mapping
+
+from redrive.core.doctor.findings import Look, NotChecked, Severity, Spotted, Untold, several
+from redrive.core.doctor.observed import Case, Observed, Stamped
+from redrive.core.topology import Role
+from redrive.core.units import format_duration
+
+#: The pump may lawfully stand still for so long: 22 s for a commit whose coordinator goes away (tried), 5 s to ask where
+#: to begin. What handlers get to end (`shutdown_timeout`) comes on top.
+STANDSTILL_MS = 27_000
+
+#: What a service does with topics of each role.
+SERVICE_RIGHTS: Mapping[Role, tuple[str, ...]] = {
+    Role.SOURCE: ("read", "describe"),
+    Role.TIER: ("read", "write", "describe"),
+    Role.REPLAY: ("read", "describe"),
+    Role.PARKED: ("read", "write", "describe"),
+    Role.DLQ: ("write", "describe"),
+    Role.STATE: (),
+}
+#: What looking at dead letters and replaying them takes besides, by whoever does it.
+REPLAY_RIGHTS: Mapping[Role, tuple[str, ...]] = {
+    Role.DLQ: ("read",),
+    Role.STATE: ("read", "write", "describe"),
+    Role.REPLAY: ("write",),
+}
+_GROUP_RIGHTS = ("read", "describe")
+
+
+def look_at_protocol(case: Case, observed: Observed) -> Look:
+    """Whether the group can be joined as set, and keeps same-numbered partitions together."""
+    if isinstance(observed.brokers, Untold):
+        yield NotChecked("brokers", observed.brokers.why)
+    else:
+        for broker, configs in observed.brokers.items():
+            yield from _of_broker(case, f"broker {broker}", configs)
+    if isinstance(observed.group, Untold):
+        yield NotChecked(case.group, observed.group.why)
+    elif observed.group.assignor not in {"", "range"}:
+        yield Spotted(
+            case.group,
+            f"it has {several(observed.group.members, 'member')} and shares partitions by {observed.group.assignor}, not by range",
+            means="redrive always asks for range, so a member of this group isn't redrive: it takes records that redrive "
+            "never sees, and same-numbered partitions of a source and its tiers go to different processes",
+            mend="find that consumer by its client id and host, and give it a group of its own",
+            command=f"kafka-consumer-groups.sh --describe --members --group {case.group}",
+            severity=Severity.ERROR,
+        )
+
+
+def _of_broker(case: Case, broker: str, configs: Mapping[str, str]) -> Look:
+    offered = configs.get("group.coordinator.rebalance.protocols")
+    assignors = configs.get("group.consumer.assignors", "range")
+    if offered is None:
+        yield NotChecked(
+            broker, "it doesn't tell which group protocols it offers; before Kafka 3.7 it is classic"
+        )
+    elif "consumer" not in offered and case.group_protocol == "consumer":
+        yield Spotted(
+            broker,
+            f'group_protocol is "consumer", and it offers: {offered}',
+            means="no process can join the group, so nothing is handled",
+            mend='set group_protocol = "auto", which takes classic there; or let the brokers offer it '
+            "(group.coordinator.rebalance.protocols = classic,consumer)",
+            severity=Severity.ERROR,
+        )
+    elif "consumer" not in offered:
+        yield Spotted(
+            broker,
+            f"offers groups of the protocol {offered} only",
+            means="each rebalance stops all processes of the group for a moment, instead of only those whose partitions move",
+            mend="let the brokers offer the new protocol (group.coordinator.rebalance.protocols = classic,consumer), which "
+            "Kafka has since 4.0; redrive takes it at its next start",
+            severity=Severity.INFO,
+        )
+    elif "range" not in assignors.lower() and case.group_protocol != "classic":
+        yield Spotted(
+            broker,
+            f"its group.consumer.assignors are {assignors}, without range",
+            means="no process can join the group by the new protocol, so nothing is handled",
+            mend='add range to group.consumer.assignors, or set group_protocol = "classic"',
+            severity=Severity.ERROR,
+        )
+
+
+def look_at_offsets_retention(case: Case, observed: Observed) -> Look:
+    """Whether committed offsets outlive what records may wait."""
+    if isinstance(observed.brokers, Untold):
+        yield NotChecked("brokers", observed.brokers.why)
+        return
+    delays_ms = [topic.delay_ms or 0 for topic in case.wanted] + [tier.delay_ms for tier in case.orphans]
+    longest_ms = max(delays_ms, default=0)
+    for broker, configs in observed.brokers.items():
+        minutes = configs.get("offsets.retention.minutes")
+        if minutes is None:
+            yield NotChecked(f"broker {broker}", "it doesn't tell its offsets.retention.minutes")
+            continue
+        kept_ms = int(minutes) * 60_000
+        needed_ms, what = max(
+            (longest_ms, "the longest tier"), (case.tier_outage_ms, "the longest outage (tier_outage)")
+        )
+        if kept_ms < needed_ms:
+            yield Spotted(
+                f"broker {broker}",
+                f"offsets.retention.minutes is {minutes} ({format_duration(kept_ms)}), shorter than {what}, "
+                f"{format_duration(needed_ms)}",
+            )
+
+
+def look_at_poll_interval(case: Case, _: Observed) -> Look:
+    """Whether the group's patience is enough for what may lawfully take long."""
+    needed_ms = STANDSTILL_MS + case.shutdown_timeout_ms
+    if case.max_poll_interval_ms < needed_ms:
+        yield Spotted(
+            "kafka.max.poll.interval.ms",
+            f"is {format_duration(case.max_poll_interval_ms)}, and a process may be busy for {format_duration(needed_ms)} "
+            "while a coordinator goes away",
+            mend=f'set "max.poll.interval.ms" = "{max(needed_ms, 60_000)}" under [kafka] or more, or leave it out',
+        )
+    for listener, limit_ms in case.time_limits_ms.items():
+        if limit_ms > case.shutdown_timeout_ms:
+            yield Spotted(
+                f"listener {listener}",
+                f"its time_limit is {format_duration(limit_ms)}, and a process that stops waits "
+                f"{format_duration(case.shutdown_timeout_ms)} for its handlers",
+                means="a handler that takes longer when its process stops, or its partition goes to another one, is left "
+                "behind: the record runs once more",
+                mend=f'set shutdown_timeout = "{format_duration(limit_ms)}", and give the process as long to end '
+                "(terminationGracePeriodSeconds)",
+                severity=Severity.INFO,
+            )
+
+
+def look_at_stamps(case: Case, observed: Observed) -> Look:
+    """Records in tiers that nobody will run."""
+    if isinstance(observed.stamped, Untold):
+        yield NotChecked("tiers", observed.stamped.why)
+        return
+    for stamped in observed.stamped:
+        at_least = "at least " if stamped.is_at_least else ""
+        waiting = several(stamped.records, "unread record")
+        seen = f"{at_least}{waiting} in {', '.join(stamped.topics)} for the group {stamped.group!r}"
+        if stamped.is_at_work or (stamped.group in case.own_groups and stamped.group != case.group):
+            continue
+        yield _idle(case, stamped, seen)
+
+
+def _idle(case: Case, stamped: Stamped, seen: str) -> Spotted:
+    if stamped.group == case.group:
+        return Spotted(
+            stamped.group,
+            f"{seen}, which has no members",
+            means="nobody runs them when they are due",
+            mend="start the service",
+            command=f"redrive run {case.target}",
+        )
+    if stamped.has_committed:
+        return Spotted(
+            stamped.group,
+            f"{seen}, which has no members now",
+            means="they wait until that group's service runs again; this app passes them by",
+            mend="nothing, if that service is merely stopped; if it was renamed to this app, set "
+            f'accepts_groups = ["{stamped.group}"]',
+            severity=Severity.INFO,
+        )
+    return Spotted(stamped.group, f"{seen}, which has neither members nor committed offsets there")
+
+
+def look_at_rights(case: Case, observed: Observed) -> Look:
+    """What this user may not do, but has to."""
+    if isinstance(observed.rights, Untold):
+        yield NotChecked("topics", observed.rights.why)
+    else:
+        for topic in case.wanted:
+            has = observed.rights.get(topic.name)
+            if has is None:  # that it is missing, or hidden, is told already
+                continue
+            yield from _lacking(topic.name, f"--topic {topic.name}", SERVICE_RIGHTS[topic.role], has)
+            yield from _lacking(
+                topic.name, f"--topic {topic.name}", REPLAY_RIGHTS.get(topic.role, ()), has, for_replay=True
+            )
+    if isinstance(observed.group, Untold):
+        yield NotChecked(case.group, observed.group.why)
+    elif isinstance(observed.group.rights, Untold):
+        yield NotChecked(case.group, observed.group.rights.why)
+    else:
+        yield from _lacking(case.group, f"--group {case.group}", _GROUP_RIGHTS, observed.group.rights)
+
+
+def _lacking(
+    subject: str, of: str, needed: tuple[str, ...], has: frozenset[str], *, for_replay: bool = False
+) -> Iterator[Spotted]:
+    lacking = [right.capitalize() for right in needed if right not in has]
+    if not lacking:
+        return
+    operations = " ".join(f"--operation {right}" for right in lacking)
+    yield Spotted(
+        subject,
+        f"this user lacks {', '.join(lacking)}",
+        means="dead letters can't be looked at or replayed with these settings; the service doesn't need it"
+        if for_replay
+        else "",
+        command=f"kafka-acls.sh --add --allow-principal User:NAME {operations} {of}",
+        severity=Severity.INFO if for_replay else None,
+    )
