@@ -296,7 +296,7 @@ class TestConfiguration:
             (
                 _with("orders.retry.5s", min_insync_replicas="4"),
                 "min.insync.replicas",
-                "every write is refused",
+                "brokers before Kafka 3.7 refuse every write, newer ones take it as 3; then one broker away",
             ),
         ],
     )

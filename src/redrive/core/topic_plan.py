@@ -364,7 +364,8 @@ def _message_size(it: _Compared) -> str:
 def _min_isr(it: _Compared) -> str:
     have, replication = int(it.have), it.replication
     if replication is not None and have > replication:
-        return f"with {replication} replicas every write is refused"
+        away = "; then one broker away is enough to refuse every write" if replication > 1 else ""
+        return f"brokers before Kafka 3.7 refuse every write, newer ones take it as {replication}{away}"
     if replication is not None and have == replication > 1:
         return "one broker away is enough to refuse every write, and offsets are held meanwhile"
     if have < int(it.wanted):
