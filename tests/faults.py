@@ -21,6 +21,7 @@ from redrive.core.plan import Now
 from redrive.runtime.clock import Clock, SystemClock
 from redrive.runtime.executors import Executors
 from redrive.runtime.handlers import Invoker
+from redrive.runtime.identities import identities
 from redrive.runtime.planning import plan_group
 from redrive.runtime.ports import Sink, Source
 from redrive.runtime.pump import Pump, PumpSettings
@@ -118,10 +119,11 @@ class _Serving:
         user = settings.client_options(app.group)
         cluster = KafkaCluster(client_conf(user))
         topics = cluster.describe()
+        identity = identities(cluster, topics)
         engine = Engine(
             plan_group(resolved, settings, topics),
             {name: one.partitions for name, one in topics.items()},
-            str,
+            identity,
         )
         invokers = [Invoker(listener, clock, threading.Event()) for listener in resolved.listeners]
         pump = Pump(
@@ -132,7 +134,7 @@ class _Serving:
             cluster=cluster,
             clock=clock,
             settings=PumpSettings(starts={}, drain_ms=settings.shutdown_timeout_ms),
-            identity=str,
+            identity=identity,
             report=running.reports.append,
         )
         self._service = running.service = Service(

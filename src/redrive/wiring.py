@@ -6,14 +6,12 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive._version import __version__
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
 from redrive.core.lane import FETCHED_RUNS
-from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
 from redrive.core.readings import Bounds, Depth, Look
 from redrive.core.record import TopicPartition
@@ -28,6 +26,7 @@ from redrive.runtime.end_offsets import EndOffsets
 from redrive.runtime.executors import Executors
 from redrive.runtime.handlers import Invoker
 from redrive.runtime.health import health_of
+from redrive.runtime.identities import identities
 from redrive.runtime.letters import LetterService, NothingToWrite, begin_at_end, letter_app
 from redrive.runtime.planning import letter_group, plan_group, plan_letters, wanted_topics
 from redrive.runtime.ports import Cluster, Sink, TopicInfo
@@ -62,7 +61,7 @@ async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Ser
     require_topics(wanted_topics(resolved, settings, topics), topics, target=settings.app or "module:app")
     plan = plan_group(resolved, settings, topics)
     protocol = await asyncio.to_thread(_protocol, settings, cluster)
-    identity = await asyncio.to_thread(_identities, cluster, topics)
+    identity = await asyncio.to_thread(identities, cluster, topics)
     reporter = Reporter(clock)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reporter.flush, at_end=True)
@@ -205,18 +204,6 @@ def _pumping(
         start_timeout_ms=settings.start_timeout_ms,
         tells_stalls=tells_stalls,
     )
-
-
-def _identities(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Callable[[str], str]:
-    """The hash that a topic's offset maps carry; where the cluster tells no topic ids, by the topic's name."""
-    cluster_id = cluster.cluster_id()
-
-    @cache
-    def identity(topic: str) -> str:
-        info = topics.get(topic)
-        return identity_of(cluster_id, (info.topic_id if info else "") or topic)
-
-    return identity
 
 
 @contextlib.contextmanager

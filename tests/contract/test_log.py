@@ -102,6 +102,26 @@ def test_a_scan_that_is_left_early_disturbs_no_later_one(world):
     assert _values(world, topic, 5, 7) == [b"v5", b"v6"]
 
 
+def test_the_first_records_of_many_partitions_are_read_at_once(world):
+    topic, other = world.topic(3), world.topic(1)
+    world.log.write_many([*_writes(topic, 5, 0), *_writes(topic, 2, 1), Write(other, None, None, [], 0)])
+    spans = {
+        TopicPartition(topic, 0): (3, 5),
+        TopicPartition(topic, 1): (2, 9),
+        TopicPartition(topic, 2): (0, 4),
+        TopicPartition(other, 0): (0, 1),
+    }
+
+    firsts = world.log.first_of(spans)
+
+    assert {key: (record.offset(), record.value()) for key, record in firsts.items()} == {
+        TopicPartition(topic, 0): (3, b"v3"),
+        TopicPartition(other, 0): (0, None),
+    }
+    assert world.log.first_of({TopicPartition(topic, 0): (0, 0)}) == {}
+    assert world.log.first_of({}) == {}
+
+
 def test_a_missing_topic_is_refused_for_certain_and_holds_up_no_other(world):
     topic = world.topic()
     there, gone = Write(topic, b"k", b"v", [], 0), Write(f"{topic}-gone", b"k", b"v", [])

@@ -36,7 +36,16 @@ SCANNER = (
     ),
 )
 
+#: What looking at the first record of many partitions changes besides.
+FIRSTS = (
+    Changed(
+        "fetch.message.max.bytes", 32_768, "one record of each partition is wanted, not a window of all", True
+    ),
+    Changed("queued.min.messages", 1, "the same", True),
+)
+
 _BATCH = 10_000
+_FIRST_S = 10.0
 _POLL_S = 1.0
 #: Polls in a row that a producer answers nothing, beyond its own time limit of a minute: its reports got lost.
 _SILENT_POLLS = 75
@@ -93,6 +102,36 @@ class KafkaLog:
         finally:
             scanner.client.unassign()
             self._idle.append(scanner)
+
+    def first_of(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, RawRecord]:
+        left = {key: end for key, (start, end) in spans.items() if start < end}
+        found: dict[TopicPartition, RawRecord] = {}
+        if not left:
+            return found
+        conf = {**self._scanner_conf, **{change.name: change.value for change in FIRSTS}}
+        client: Any = Consumer(conf)
+        try:
+            client.assign([ClientPartition(*key, max(0, spans[key][0])) for key in left])
+            silent_s = 0.0
+            while left and silent_s < _FIRST_S:
+                message = client.poll(_POLL_S)
+                if message is None:
+                    silent_s += _POLL_S
+                    continue
+                key = TopicPartition(message.topic(), message.partition())
+                if key not in left:
+                    continue
+                silent_s = 0.0
+                failure = message.error()
+                if failure is not None and failure.code() != KafkaError._PARTITION_EOF:
+                    raise _cannot_read(key, failure)
+                if failure is None and message.offset() < left[key]:
+                    found[key] = message
+                del left[key]
+                client.pause([ClientPartition(*key)])
+        finally:
+            client.close()
+        return found
 
     def write(
         self,

@@ -276,6 +276,21 @@ class NotWritten(msgspec.Struct, frozen=True):
     is_certain: bool
 
 
+class Reading(Protocol):
+    """Reading partitions without a group, and nothing else: what is needed to tell how far behind a group is."""
+
+    def scan(self, key: TopicPartition, start: int, end: int) -> Iterator[RawRecord]:
+        """As `Log.scan`."""
+        ...
+
+    def first_of(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, RawRecord]:
+        """
+        The first record in each span [start, end) of offsets, of all partitions at once. Left out are partitions without
+        one there, and those that say nothing for ten seconds.
+        """
+        ...
+
+
 class Log(Protocol):
     """Reading partitions without a group, and writing with confirmation: what dead-letter operations need."""
 

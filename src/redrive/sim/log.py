@@ -1,6 +1,6 @@
 """Reads and writes partitions of the simulated cluster, without a group."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from redrive.core.record import RawRecord, TopicPartition
@@ -28,6 +28,10 @@ class SimLog:
                 self._require_broker()
                 yield record
             start = records[-1].offset() + 1
+
+    def first_of(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, RawRecord]:
+        firsts = ((key, next(self.scan(key, *span), None)) for key, span in spans.items())
+        return {key: record for key, record in firsts if record is not None}
 
     def write(
         self,
