@@ -30,14 +30,17 @@ class Counting:
 class Watching:
     """An office whose letters are counted by a service of `payments`; `wanted` is what the service has to tell of."""
 
-    def __init__(self, *, partitions=1, most_letters=MOST_LETTERS):
+    def __init__(self, *, partitions=1, most_letters=MOST_LETTERS, cluster=lambda cluster: cluster):
         self.office = Office(partitions=partitions)
         self.cluster = self.office.cluster
         self.log = Counting(self.cluster.log())
         self.reports = []
         self.wanted = [DLQ]
         reach = Reach(
-            cluster=self.cluster.admin(), log=self.log, clock=self.cluster.clock, report=self.reports.append
+            cluster=cluster(self.cluster.admin()),
+            log=self.log,
+            clock=self.cluster.clock,
+            report=self.reports.append,
         )
         self.depths = Depths(
             lambda: self.wanted,
@@ -238,6 +241,35 @@ def test_more_letters_than_are_watched_are_told_as_that_until_there_is_much_room
     watching.cluster.partition(TopicPartition(DLQ, 0)).delete_before(3)
     watching.looked()
     assert watching.looked() == {DLQ: {"permanent": 2}}
+
+
+class Interrupted:
+    """A cluster at which something happens between the questions of one look: before the second one about offsets."""
+
+    def __init__(self, cluster, happens):
+        self._cluster, self._happens = cluster, happens
+        self._asked = 0
+
+    def describe(self, *arguments, **options):
+        return self._cluster.describe(*arguments, **options)
+
+    def offsets(self, keys, which):
+        self._asked += 1
+        if self._asked == 2:
+            self._happens()
+        return self._cluster.offsets(keys, which)
+
+
+def test_a_letter_that_comes_and_goes_during_a_look_is_done_with_at_the_next():
+    def happens():
+        watching.office.letter(1)
+        watching.office.replay()
+
+    watching = Watching(cluster=lambda cluster: Interrupted(cluster, happens))
+    watching.cluster.create_topic(STATE, 1, configs={"cleanup.policy": "compact"})
+    watching.office.letter(0)
+    assert watching.looked() == {DLQ: {"permanent": 2}}
+    assert watching.looked() == {DLQ: {}}
 
 
 def test_a_topic_that_cannot_be_counted_does_not_keep_others_from_it(watching):
