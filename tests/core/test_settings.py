@@ -233,3 +233,31 @@ class TestConsole:
         assert "a-secret-token-of-mine" not in repr(
             replace(GOOD, console=ConsoleSettings(token="a-secret-token-of-mine"))
         )
+
+
+class TestMembership:
+    def test_static_members_use_the_classic_protocol(self):
+        assert [replace(GOOD, membership=each).wanted_protocol for each in ("dynamic", "static")] == [
+            "auto",
+            "classic",
+        ]
+        assert _wrong(membership="static", group_protocol="classic") == []
+
+    def test_static_members_under_kip_848_are_refused_with_the_reason(self):
+        ((path, what),) = _wrong(membership="static", group_protocol="consumer")
+        assert path == "membership"
+        assert (
+            "refuses the id of a killed process to the one that replaces it until its session has ended"
+            in what
+        )
+
+    def test_static_members_may_have_a_session_timeout(self):
+        options = ClientOptions({"session.timeout.ms": "20000"})
+        assert _paths(membership="static", kafka=options) == []
+        assert _paths(kafka=options) == ["kafka.session.timeout.ms"]
+
+    def test_an_instance_id_without_static_membership_is_told(self):
+        assert _paths(instance_id="blue") == ["instance_id"]
+
+    def test_other_words_are_refused(self):
+        assert _wrong(membership="sticky") == [("membership", "'sticky' is none of dynamic, static")]

@@ -93,6 +93,13 @@ GROUP_PROTOCOLS = (
     ),
     Changed("group.remote.assignor", "range", f"with `consumer`: {_RANGE}", True),
     Changed("partition.assignment.strategy", "range", f"with `classic`, on older brokers: {_RANGE}", True),
+    Changed(
+        "group.instance.id",
+        "",
+        "only with membership `static`: instance_id and the worker's number, so that a worker that comes back gets its "
+        "partitions back; never with `consumer`",
+        True,
+    ),
 )
 _GROUP = {
     "consumer": {"group.protocol": "consumer", "group.remote.assignor": "range"},
@@ -100,9 +107,15 @@ _GROUP = {
 }
 
 
-def consumer_conf(user: Mapping[str, Any], *, group: str, protocol: str) -> dict[str, Any]:
-    """Settings of a group member: redrive's defaults, the user's own, then what a promise depends on."""
-    return {**_layered(CONSUMER, user), **_GROUP[protocol], "group.id": group, "logger": CLIENT_LOG}
+def consumer_conf(
+    user: Mapping[str, Any], *, group: str, protocol: str, instance_id: str = ""
+) -> dict[str, Any]:
+    """
+    Settings of a group member: redrive's defaults, the user's own, then what a promise depends on. `instance_id`: of a
+    static member.
+    """
+    static = {"group.instance.id": instance_id} if instance_id else {}
+    return {**_layered(CONSUMER, user), **_GROUP[protocol], **static, "group.id": group, "logger": CLIENT_LOG}
 
 
 def producer_conf(user: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,9 @@ _REFUSED: Mapping[str, _Refusal] = MappingProxyType(
         "group.protocol": _Refusal("give group_protocol instead: auto, consumer or classic"),
         "group.remote.assignor": _ASSIGNOR,
         "partition.assignment.strategy": _ASSIGNOR,
-        "group.instance.id": _Refusal("all processes of the app would share it and shut each other out"),
+        "group.instance.id": _Refusal(
+            'all processes of the app would share it and shut each other out; give membership = "static" instead'
+        ),
         "enable.auto.commit": _AUTO_COMMIT,
         "auto.commit.interval.ms": _Refusal("the client commits nothing here; give commit_interval instead"),
         "auto.commit.enable": _AUTO_COMMIT,
@@ -122,7 +124,10 @@ def option_problems(options: Mapping[str, str], *, group_protocol: str) -> Itera
         elif name in _CLASSIC_ONLY and group_protocol != "classic":
             yield (
                 name,
-                'brokers set it for groups of the new protocol; give group_protocol = "classic" to set it here',
+                (
+                    'brokers set it for groups of the new protocol; give group_protocol = "classic" (or '
+                    'membership = "static") to set it here'
+                ),
             )
     has_sasl = [name for name in options if name.startswith("sasl.")]
     protocol = options.get("security.protocol", "plaintext")

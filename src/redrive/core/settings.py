@@ -6,20 +6,18 @@ sizes are written with their unit there and hold numbers here: `commit_interval 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 from redrive.core.client_options import ClientOptions, option_problems
-from redrive.core.dialects import REDRIVE
-from redrive.core.own_dialects import dialect_problems, translator_of
 from redrive.core.topic_plan import DEFAULT_TIER_OUTAGE_MS
 from redrive.core.topology import Naming, naming_problems
-from redrive.core.translator import Translator
 from redrive.core.units import format_duration, format_size
 from redrive.errors import Problem
 
 GroupProtocol = Literal["auto", "consumer", "classic"]
+Membership = Literal["dynamic", "static"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 #: The client's own default, and redrive's.
@@ -52,6 +50,12 @@ class Settings:
     kafka: ClientOptions = field(default_factory=ClientOptions)
     #: `auto` asks the brokers once at the start: KIP-848 (`consumer`) where they have it, else `classic`.
     group_protocol: GroupProtocol = "auto"
+    #: `static`: a worker that comes back gets its partitions back at once, by the classic protocol. Whoever is gone for
+    #: good, or stopped in order, keeps them until its session ends.
+    membership: Membership = "dynamic"
+    #: With `static`: what the members on this host are called, each with its number behind. Empty: client id and the
+    #: host's name. It must differ from host to host and outlive a restart.
+    instance_id: str = ""
     #: How long a start may take until Kafka answers; then the process ends, for its supervisor to see.
     start_timeout_ms: int = 60_000
     #: How long handlers may take to end when the process stops or a partition goes to another one.
@@ -83,10 +87,6 @@ class Settings:
     brake: bool = True
     #: Groups whose retries and replays are ours too, after the app was renamed.
     accepts_groups: tuple[str, ...] = ()
-    #: In which dialects headers are written, `redrive` among them; all that are known are read.
-    dialects: tuple[str, ...] = (REDRIVE.name,)
-    #: Dialects of the user's own by name, each a table of fields and their headers, see `own_dialects.py`.
-    own_dialects: Mapping[str, object] = field(default_factory=dict)
     #: Where probes and metrics are served, `host:port`; empty: nowhere.
     http: str = ""
     #: How often the unresolved dead letters are counted for the metrics.
@@ -95,6 +95,11 @@ class Settings:
     metrics_aliases: bool = False
     log_level: LogLevel = "INFO"
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
+
+    @property
+    def wanted_protocol(self) -> GroupProtocol:
+        """`group_protocol`, where that leaves a choice: static members there are only under the classic one."""
+        return "classic" if self.membership == "static" else self.group_protocol
 
     @property
     def naming(self) -> Naming:
@@ -106,11 +111,6 @@ class Settings:
             replay=self.replay_topic or None,
             parked=self.parked_topic or None,
         )
-
-    @property
-    def translator(self) -> Translator:
-        """Reads and writes headers in the dialects of these settings. Raises KeyError where `problems` has any of them."""
-        return translator_of(self.dialects, self.own_dialects)
 
     def client_options(self, group: str) -> dict[str, str]:
         """Gives all that the user says to the Kafka client, by librdkafka's names. It holds secrets in the clear."""
@@ -130,10 +130,10 @@ class Settings:
                 _servers,
                 _client,
                 _choices,
+                _membership,
                 _ranges,
                 _topics,
                 _groups,
-                _dialects,
                 _times,
                 _address,
                 _console,
@@ -180,17 +180,34 @@ def _servers(settings: Settings) -> _Problems:
 
 
 def _client(settings: Settings) -> _Problems:
-    for name, what in option_problems(settings.kafka, group_protocol=settings.group_protocol):
+    for name, what in option_problems(settings.kafka, group_protocol=settings.wanted_protocol):
         yield f"kafka.{name}", what
 
 
 def _choices(settings: Settings) -> _Problems:
     for path, value, choices in (
         ("group_protocol", settings.group_protocol, get_args(GroupProtocol)),
+        ("membership", settings.membership, get_args(Membership)),
         ("log_level", settings.log_level, get_args(LogLevel)),
     ):
         if value not in choices:
             yield path, f"{value!r} is none of {', '.join(choices)}"
+
+
+def _membership(settings: Settings) -> _Problems:
+    if settings.membership == "static" and settings.group_protocol == "consumer":
+        yield (
+            "membership",
+            (
+                '"static" goes with the classic protocol only: under KIP-848 the broker refuses the id of a killed process to '
+                'the one that replaces it until its session has ended; leave group_protocol out, or give "classic"'
+            ),
+        )
+    if settings.instance_id and settings.membership != "static":
+        yield (
+            "instance_id",
+            'has no effect with membership "dynamic"; give membership = "static" too, or leave it out',
+        )
 
 
 _SECOND, _MINUTE, _DAY = 1_000, 60_000, 86_400_000
@@ -255,10 +272,6 @@ def _groups(settings: Settings) -> _Problems:
         yield "accepts_groups", "has an empty name; give groups by their names"
     if repeated := sorted({group for group in groups if groups.count(group) > 1}):
         yield "accepts_groups", f"has {', '.join(map(repr, repeated))} twice; once is enough"
-
-
-def _dialects(settings: Settings) -> _Problems:
-    yield from dialect_problems(settings.dialects, settings.own_dialects)
 
 
 def _times(settings: Settings) -> _Problems:
