@@ -22,6 +22,7 @@ class Metric(msgspec.Struct, frozen=True):
     """
     One metric. `name` is what is exported, `_total` of counters included; `labels` take values from a bounded set
     only (never a key, an offset or a text). `bounds_s`: the upper bounds of a histogram's buckets, in seconds.
+    `adds_up`: a gauge whose values of several workers make one, as their shares of the partitions do.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Metric(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
     help: str
     bounds_s: tuple[float, ...] = ()
+    adds_up: bool = False
 
 
 class LogEvent(msgspec.Struct, frozen=True):
@@ -108,6 +110,7 @@ HELD_RECORDS = Metric(
     "records",
     _TIER,
     "Records of a tier that wait in this process's memory for their due.",
+    adds_up=True,
 )
 HELD_BYTES = Metric(
     "redrive_held_bytes",
@@ -115,6 +118,7 @@ HELD_BYTES = Metric(
     "bytes",
     _TIER,
     "What the held records of a tier cost in memory, by estimate; bounded by the setting window_bytes over all tiers.",
+    adds_up=True,
 )
 DEAD_LETTERS = Metric(
     "redrive_dead_letters_total",
@@ -144,6 +148,7 @@ UNCONFIRMED_WRITES = Metric(
     "writes",
     _LISTENER,
     "Retry copies and dead letters that are sent and not yet confirmed, refused ones that wait for another try included.",
+    adds_up=True,
 )
 _DLQ = ("group", "listener", "dlq")
 UNRESOLVED = Metric(
@@ -155,6 +160,7 @@ UNRESOLVED = Metric(
     "topic. reason foreign: of a producer that names neither group nor reason; other: of one with a reason of its own. "
     "Counted anew every 30 s (the setting unresolved_refresh). Told by one process, the one that has partition 0 of the "
     "source topic. Missing while nothing is known, and when the topic is deleted.",
+    adds_up=True,
 )
 OLDEST_UNRESOLVED = Metric(
     "redrive_oldest_unresolved_seconds",
@@ -207,6 +213,7 @@ SOURCE_LAG = Metric(
     "Records of the source topic that are not finished, over the partitions assigned to this process. From end offsets "
     "at most 30 s old; the markers of transactions and gaps of compaction count until they are passed. Missing while "
     "nothing is assigned or the end offsets aren't known.",
+    adds_up=True,
 )
 TIER_LAG = Metric(
     "redrive_tier_lag_records",
@@ -214,6 +221,7 @@ TIER_LAG = Metric(
     "records",
     _TIER,
     "The same for a tier: records that wait for their due or are being retried, fetched or not.",
+    adds_up=True,
 )
 ASSIGNED_PARTITIONS = Metric(
     "redrive_assigned_partitions",
@@ -221,6 +229,7 @@ ASSIGNED_PARTITIONS = Metric(
     "partitions",
     _SOURCE,
     "Partitions assigned to this process, by source topic and tier.",
+    adds_up=True,
 )
 PAUSED_PARTITIONS = Metric(
     "redrive_paused_partitions",
@@ -228,6 +237,7 @@ PAUSED_PARTITIONS = Metric(
     "partitions",
     _SOURCE,
     "Assigned partitions that are not fetched at the moment, since enough of their records wait in memory.",
+    adds_up=True,
 )
 ENVELOPE_ERRORS = Metric(
     "redrive_envelope_errors_total",
@@ -258,6 +268,20 @@ LOOP_STALLS = Metric(
     "How often something blocked the event loop for more than a second, so that coroutine handlers stood still.",
 )
 BUILD_INFO = Metric("redrive_build_info", "gauge", "", ("version",), "Always 1; says which version runs.")
+WORKER_READY = Metric(
+    "redrive_worker_ready",
+    "gauge",
+    "",
+    (*_GROUP, "worker"),
+    "1 while this worker belongs to its group and can write.",
+)
+WORKER_RESTARTS = Metric(
+    "redrive_worker_restarts_total",
+    "counter",
+    "restarts",
+    (*_GROUP, "worker"),
+    "How often this worker was started again: after it had ended by itself, or by a rolling restart.",
+)
 
 METRICS = (
     RECORDS,
@@ -303,9 +327,12 @@ DLQ_SIZE = Metric(
     "letters",
     ("topic",),
     "redrive_unresolved_letters by dead-letter topic, under the name that many alerts use.",
+    adds_up=True,
 )
 #: Exported besides, where the setting `metrics_aliases` asks for them.
 ALIASES = (DLQ_MESSAGES, DLQ_SIZE)
+#: What a supervisor (`redrive run --workers`) tells besides.
+SUPERVISOR_METRICS = (WORKER_READY, WORKER_RESTARTS)
 
 _AT = "%(source)s/%(partition)s/%(offset)s"
 
@@ -506,7 +533,56 @@ _EVENTS = (
     ),
 )
 
-EVENTS: Mapping[str, LogEvent] = {event.name: event for event in _EVENTS}
+_SUPERVISOR_EVENTS = (
+    LogEvent("worker-started", "info", "Worker %(worker)s runs as process %(pid)s.", ("worker",), at_once=10),
+    LogEvent(
+        "worker-drained",
+        "info",
+        "Worker %(worker)s (process %(pid)s) has ended as asked: %(how)s.",
+        ("worker",),
+        10,
+    ),
+    LogEvent(
+        "worker-ended",
+        "error",
+        "Worker %(worker)s (process %(pid)s) ended by itself: %(how)s. Nothing is lost: what it was at runs again, here or in "
+        "another worker. It is started again in %(wait_s)s s; the cause stands in its own last lines.",
+        ("worker",),
+        at_once=5,
+    ),
+    LogEvent(
+        "worker-hung",
+        "error",
+        "Worker %(worker)s (process %(pid)s) has not moved for %(seconds)s s. It is asked to end and is replaced; what it was at "
+        "runs again. Look for a frozen process, or a handler that never lets other threads run.",
+        ("worker",),
+        at_once=5,
+    ),
+    LogEvent(
+        "worker-killed",
+        "error",
+        "Worker %(worker)s (process %(pid)s) was asked to end %(seconds)s s ago and is killed. What it had not committed runs "
+        "again.",
+        ("worker",),
+        at_once=5,
+    ),
+    LogEvent(
+        "worker-unusable",
+        "error",
+        "Worker %(worker)s (process %(pid)s) can't be run like this: %(how)s, before any worker was ready. Another start "
+        "would end the same way, so the supervisor ends with that code.",
+    ),
+    LogEvent(
+        "rolling-restart",
+        "info",
+        "Rolling restart of %(workers)s workers: one at a time ends what it is at and is replaced, the next when the new one "
+        "is ready.",
+        at_once=5,
+    ),
+    LogEvent("rolling-restart-over", "info", "All %(workers)s workers were replaced.", at_once=5),
+)
+
+EVENTS: Mapping[str, LogEvent] = {event.name: event for event in (*_EVENTS, *_SUPERVISOR_EVENTS)}
 
 
 def event_of(name: str, fields: Mapping[str, Any]) -> LogEvent | None:
