@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redrive._version import __version__
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
+from redrive.core.health import Health
 from redrive.core.lane import FETCHED_RUNS
+from redrive.core.membership import instance_id
 from redrive.core.plan import GroupPlan
 from redrive.core.readings import Bounds, Depth, Look
 from redrive.core.record import TopicPartition
@@ -40,16 +43,30 @@ if TYPE_CHECKING:
 _log = logging.getLogger("redrive")
 
 
+class Show(Protocol):
+    """How an app shows itself while the block runs, by any thread: its health, and its page of metrics."""
+
+    def __call__(
+        self, health: Callable[[], Health], metrics: Callable[[], bytes]
+    ) -> contextlib.AbstractContextManager[object]: ...
+
+
 @asynccontextmanager
-async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Service, None]:
+async def serve(
+    resolved: ResolvedApp, settings: Settings, *, worker: int = 0, show: Show | None = None
+) -> AsyncGenerator[Service, None]:
     """
     Run an app's listeners on the running event loop while the block runs, then drain.
+
+    `worker`: its number among the processes on this host, for static membership. `show`: instead of the HTTP address
+    that the settings name.
 
     Raises SettingsError, TopologyError or PortError for what is wrong before the group is joined: unreachable brokers
     after `start_timeout`, missing topics at once, with the command that creates them.
     """
     if problems := settings.problems():
         raise SettingsError(problems)
+    instance = instance_id(settings, group=resolved.group, host=socket.gethostname(), worker=worker)
     from redrive.adapters.kafka_cluster import KafkaCluster
     from redrive.adapters.kafka_settings import client_conf
 
@@ -67,10 +84,14 @@ async def serve(resolved: ResolvedApp, settings: Settings) -> AsyncGenerator[Ser
         stack.callback(reporter.flush, at_end=True)
         resources = await stack.enter_async_context(resolved.lifespan()) if resolved.lifespan else None
         _report_orphans(plan, reporter)
-        parts = Parts(plan=plan, protocol=protocol, cluster=cluster, topics=topics, identity=identity)
+        parts = Parts(
+            plan=plan, protocol=protocol, instance=instance, cluster=cluster, topics=topics, identity=identity
+        )
         service = _service(resolved, settings, parts, reporter)
         letters = _letters(resolved, settings, parts, reporter) if resolved.on_dead_letter else None
-        stack.enter_context(_observed(service, letters, settings, parts, reporter, clock))
+        show = show or (_over_http(settings.http) if settings.http else None)
+        if show is not None:
+            stack.enter_context(_observed(show, service, letters, settings, parts, reporter))
         if letters is not None:
             stack.push_async_callback(letters.stop)
             await letters.start(resources)
@@ -98,8 +119,8 @@ async def _reach(conf: Mapping[str, Any], settings: Settings, clock: SystemClock
 
 def _protocol(settings: Settings, cluster: "KafkaCluster") -> str:
     """KIP-848 where the brokers have it: a rebalance then moves only what has to move."""
-    if settings.group_protocol != "auto":
-        return settings.group_protocol
+    if settings.wanted_protocol != "auto":
+        return settings.wanted_protocol
     offered = cluster.protocols()
     protocol = "consumer" if "consumer" in offered or not offered else "classic"
     _log.info("group protocol: %s (brokers offer: %s)", protocol, offered or "not told")
@@ -118,6 +139,7 @@ class Parts(NamedTuple):
 
     plan: GroupPlan
     protocol: str
+    instance: str
     cluster: Cluster
     topics: Mapping[str, TopicInfo]
     identity: Callable[[str], str]
@@ -183,11 +205,13 @@ def _pumping(
 
     clock = SystemClock()
     stop = threading.Event()
-    invokers = [Invoker(listener, clock, stop, parts.plan.translator) for listener in app.listeners]
+    invokers = [Invoker(listener, clock, stop) for listener in app.listeners]
     user = settings.client_options(app.group)
     pump = Pump(
         engine=Engine(parts.plan, parts.counts, parts.identity),
-        source=KafkaSource(consumer_conf(user, group=app.group, protocol=parts.protocol)),
+        source=KafkaSource(
+            consumer_conf(user, group=app.group, protocol=parts.protocol, instance_id=parts.instance)
+        ),
         sink=sink,
         executor=Executors(invokers, asyncio.get_running_loop()),
         cluster=parts.cluster,
@@ -206,24 +230,48 @@ def _pumping(
     )
 
 
+def _over_http(address: str) -> Show:
+    from redrive.adapters.http_probe import start_probe
+
+    @contextlib.contextmanager
+    def show(health: Callable[[], Health], metrics: Callable[[], bytes]) -> Generator[None, None, None]:
+        with contextlib.closing(start_probe(address, health=health, metrics=metrics)) as probe:
+            _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, address)
+            yield
+
+    return show
+
+
 @contextlib.contextmanager
 def _observed(
+    show: Show,
     service: Service,
     letters: LetterService | None,
     settings: Settings,
     parts: Parts,
     reporter: Reporter,
-    clock: SystemClock,
 ) -> Generator[None, None, None]:
-    """Probes and metrics, where the settings want them."""
-    if not settings.http:
+    """Health, and metrics where the settings want them, as `show` shows them."""
+    clock = SystemClock()
+    with contextlib.ExitStack() as stack:
+        metrics: Callable[[], bytes] = bytes
+        if settings.http:
+            metrics = stack.enter_context(_metrics(service, letters, settings, parts, reporter))
+        stack.enter_context(show(lambda: health_of(service.pump, clock), metrics))
         yield
-        return
-    from redrive.adapters.http_probe import start_probe
+
+
+@contextlib.contextmanager
+def _metrics(
+    service: Service,
+    letters: LetterService | None,
+    settings: Settings,
+    parts: Parts,
+    reporter: Reporter,
+) -> Generator[Callable[[], bytes], None, None]:
     from redrive.adapters.prometheus import Exporter
 
-    pump = service.pump
-    group = parts.plan.group
+    clock, pump, group = SystemClock(), service.pump, parts.plan.group
 
     def services() -> dict[str, Service]:
         """All groups of this process that are, or were, at work."""
@@ -243,14 +291,10 @@ def _observed(
         contextlib.closing(Exporter(looks)) as exporter,
         contextlib.closing(ends),
         contextlib.closing(depths),
-        contextlib.closing(
-            start_probe(settings.http, health=lambda: health_of(pump, clock), metrics=exporter.page)
-        ) as probe,
     ):
         ends.start()
         depths.start()
-        _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, settings.http)
-        yield
+        yield exporter.page
 
 
 class Known(NamedTuple):

@@ -54,9 +54,18 @@ async def serve():
             assert await asyncio.to_thread(sys.stdin.readline) == "drained\\n"
         say("drained")
 
+def also_by(ask):
+    def told():
+        sys.stdin.readline()
+        ask()
+        ask()
+
+    if how == "told":
+        threading.Thread(target=told, daemon=True).start()
+
 before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
 try:
-    run_until_stopped(serve)
+    run_until_stopped(serve, also_by=also_by)
 finally:
     after = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     say("handlers as before" if after == before else f"handlers differ: {after}")
@@ -103,6 +112,15 @@ def test_first_signal_drains(number: signal.Signals) -> None:
         lines, errors = rest(process)
 
     assert lines == [f"{number.name}: {STOPS}", "draining", "drained", "handlers as before", "done"]
+    assert (errors, process.returncode) == ("", 0)
+
+
+def test_whatever_else_may_ask_for_the_end_drains_too_however_often_it_asks() -> None:
+    with running("told") as process:
+        read_until(process, "serving")
+        lines, errors = rest(process, "end\n")
+
+    assert lines == ["draining", "drained", "handlers as before", "done"]
     assert (errors, process.returncode) == ("", 0)
 
 

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from redrive.core.health import Health
 from redrive.errors import PortError, SettingsError
 
 #: Line and headers of a request: a probe's or Prometheus's are a few hundred bytes.
@@ -34,6 +33,19 @@ _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _JSON = "application/json"
 _LOGGER = logging.getLogger("redrive")
+
+
+class Judged(Protocol):
+    """A state with its judgement; all of it can be written as JSON (`core.health.Health`, `SupervisorHealth`)."""
+
+    @property
+    def is_live(self) -> bool: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def why(self) -> tuple[str, ...]: ...
 
 
 class Probe:
@@ -54,7 +66,7 @@ class Probe:
         self._thread.join()
 
 
-def start_probe(address: str, *, health: Callable[[], Health], metrics: Callable[[], bytes]) -> Probe:
+def start_probe(address: str, *, health: Callable[[], Judged], metrics: Callable[[], bytes]) -> Probe:
     """
     Answer GET and HEAD at `address` (`host:port`; `[::1]:9600` for IPv6; port 0: any free one) in threads of its own.
 
@@ -82,7 +94,7 @@ class _Server(ThreadingMixIn, TCPServer):
     allow_reuse_address = os.name != "nt"
 
     def __init__(
-        self, place: Any, family: int, health: Callable[[], Health], metrics: Callable[[], bytes]
+        self, place: Any, family: int, health: Callable[[], Judged], metrics: Callable[[], bytes]
     ) -> None:
         self.address_family = family
         self.health, self.metrics = health, metrics

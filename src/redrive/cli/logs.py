@@ -43,21 +43,38 @@ class JsonLines(logging.Formatter):
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _PLAIN = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
+_PLAIN_OF_WORKER = "%(asctime)s.%(msecs)03d %(levelname)-7s worker %(redrive_worker)s %(name)s: %(message)s"
 
 
-def set_up_logging(*, level: str, log_format: LogFormat, config: Path | None) -> None:
+def set_up_logging(
+    *, level: str, log_format: LogFormat, config: Path | None, worker: int | None = None
+) -> None:
     """
     Make the process log to stderr, or as `config` says: a `.toml` or `.json` file for `logging.config.dictConfig`, or
     an `.ini` file for `fileConfig`. Raises SettingsError when that file can't be used.
+
+    `worker`: the number of a supervisor's worker, which each of its log records has as `redrive_worker`.
     """
+    if worker is not None:
+        _number_records(worker)
     if config is not None:
         _from_file(config)
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        JsonLines() if log_format is LogFormat.JSON else logging.Formatter(_PLAIN, "%Y-%m-%d %H:%M:%S")
-    )
+    plain = logging.Formatter(_PLAIN if worker is None else _PLAIN_OF_WORKER, "%Y-%m-%d %H:%M:%S")
+    handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else plain)
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def _number_records(worker: int) -> None:
+    make = logging.getLogRecordFactory()
+
+    def numbered(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        record.redrive_worker = worker
+        return record
+
+    logging.setLogRecordFactory(numbered)
 
 
 def _from_file(config: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from redrive.core.record import RawRecord, TopicPartition
-from redrive.core.translator import PLAIN, Translator
 from redrive.deadletters.letters import Position, copy_of, read_letter
 from redrive.deadletters.pace import Pace
 from redrive.deadletters.selection import Entry, Plan
@@ -31,12 +30,11 @@ What = Literal["failed", "skipped", "not found"]
 
 
 class Desk(NamedTuple):
-    """What operations on dead letters work with. `translator`: how letters are read; by default, all known dialects."""
+    """What operations on dead letters work with."""
 
     cluster: Cluster
     log: Log
     clock: Clock
-    translator: Translator = PLAIN
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -202,9 +200,7 @@ class Job:
             book.release(back, self._author)
 
     def _copy(self, entry: Entry, record: RawRecord, counts: Mapping[str, int], now_ms: int) -> Write:
-        translator = self._desk.translator
-        letter = read_letter(record, translator)
-        copy = copy_of(letter, job=self._author.job, now_ms=now_ms, translator=translator)
+        copy = copy_of(read_letter(record), job=self._author.job, now_ms=now_ms)
         count = counts[entry.target]
         keeps = count == counts.get(copy.source_topic) and 0 <= copy.source_partition < count
         partition = copy.source_partition if keeps else -1

@@ -11,6 +11,7 @@ import msgspec
 
 from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
 from redrive.core.doctor.observed import ObservedGroup, Skew
+from redrive.core.health import Health
 from redrive.core.record import RawRecord, TopicPartition
 
 Fetched = list[tuple[TopicPartition, list[RawRecord]]]
@@ -317,4 +318,61 @@ class Log(Protocol):
         Write records in their order, without a round trip for each, and wait for all answers; one answer each, in the
         same order. Never raises for a single record: one that is refused doesn't hold up the others.
         """
+        ...
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """
+    What a worker says to the question with this number, 0: unasked, at its end. `health` None while it is starting;
+    `page` empty where its metrics weren't asked for.
+    """
+
+    serial: int
+    health: Health | None = None
+    page: bytes = b""
+
+
+class WorkerTold(msgspec.Struct, frozen=True):
+    """A worker answered."""
+
+    worker: int
+    answer: Answer
+
+
+class WorkerEnded(msgspec.Struct, frozen=True):
+    """A worker's process ended, and has said all that it had to say. `code` as its parent sees it; `how` in words."""
+
+    worker: int
+    code: int
+    how: str
+
+
+WorkerEvent = WorkerTold | WorkerEnded
+
+
+class Workers(Protocol):
+    """Worker processes, by their numbers; of each number at most one at a time."""
+
+    def start(self, worker: int) -> int:
+        """Start a process; gives its id. Raises PortError where the machine has no room for it."""
+        ...
+
+    def ask(self, worker: int, serial: int, *, metrics: bool) -> None:
+        """Ask for an `Answer`. Does not wait, never raises; any thread. One that is frozen or gone answers nothing."""
+        ...
+
+    def drain(self, worker: int) -> None:
+        """Ask it to finish what it is at and to end, as often as one likes. Never raises."""
+        ...
+
+    def kill(self, worker: int) -> None:
+        """End it at once. Never raises."""
+        ...
+
+    def events(self, timeout_s: float) -> list[WorkerEvent]:
+        """What happened since the last call; waits at most so long for the first, and until `wake`."""
+        ...
+
+    def wake(self) -> None:
+        """Let `events` return. Any thread, also within a signal handler."""
         ...

@@ -27,6 +27,11 @@ _DRAIN_MOST_S = 30.0
 _EXIT_S = 3.0
 
 
+def most_drain_s(drain_s: float) -> float:
+    """How long a process may take from the first signal to its end, if its handlers may take `drain_s`."""
+    return drain_s + _DRAIN_MOST_S + max(drain_s, _EXIT_S)
+
+
 class Stoppable(Serving, Protocol):
     """An app that runs, as its process sees it."""
 
@@ -63,9 +68,19 @@ def refuse_where_it_cannot_block() -> None:
         )
 
 
-def run_until_stopped(serve: Callable[[], AbstractAsyncContextManager[Stoppable]]) -> None:
+def _by_signals_only(_: Callable[[], None]) -> None:
+    pass
+
+
+def run_until_stopped(
+    serve: Callable[[], AbstractAsyncContextManager[Stoppable]],
+    *,
+    also_by: Callable[[Callable[[], None]], None] = _by_signals_only,
+) -> None:
     """
     Serve until SIGTERM or SIGINT, or until it ends by itself; then leave `serve`, which drains.
+
+    `also_by` is given what asks for the same as the first signal: any thread may call it, and again.
 
     A signal also ends a start that hasn't come through yet. A second one ends the process at once. So does, with exit
     code 1, a handler that blocks the loop or refuses to be cancelled, some time after the drain. Raises what the start
@@ -73,16 +88,19 @@ def run_until_stopped(serve: Callable[[], AbstractAsyncContextManager[Stoppable]
     """
     has_ended = threading.Event()
     try:
-        asyncio.run(_serve(serve, has_ended))
+        asyncio.run(_serve(serve, has_ended, also_by))
     finally:
         has_ended.set()
 
 
 async def _serve(
-    serve: Callable[[], AbstractAsyncContextManager[Stoppable]], has_ended: threading.Event
+    serve: Callable[[], AbstractAsyncContextManager[Stoppable]],
+    has_ended: threading.Event,
+    also_by: Callable[[Callable[[], None]], None],
 ) -> None:
     stop = _Stop(asyncio.get_running_loop(), asyncio.current_task(), has_ended)
     with _first_signal_calls(stop.ask):
+        also_by(stop.ask)
         try:
             async with serve() as serving:
                 stop.serving = serving
