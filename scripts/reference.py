@@ -69,7 +69,7 @@ Exit codes: 0 nothing found, 1 the cluster can't be reached or the app can't be 
 `--only RD04` makes single checks.
 
 `--json` prints `checks` (how many were made), `counts` by severity, `findings` (each with `code`, `name`, `severity`, `subject`, `seen`,
-`means`, `mend`, `command`) and `not_checked` (`code`, `name`, `subject`, `why`).
+`means`, `mend`, `command`) and `not_checked` (`code`, `name`, `subject`, `why`, `needs`).
 
 Nothing is written, with one exception: `--measure-clock` creates the topic `redrive.doctor`, writes five empty records and
 deletes it again, since only a write tells a broker's time.

@@ -231,6 +231,17 @@ def test_a_clock_that_differs_is_found_when_it_is_measured(patient, clock):
     assert ("RD11", "this machine") in patient.examine(patient.eyes(clock), measure_clock=True)
 
 
+def test_a_topic_that_is_there_already_is_not_measured_by_nor_deleted(patient):
+    create_topics(patient.bootstrap, [CLOCK_TOPIC])
+    told = json.loads(patient.run("doctor", "service:app", "--json", "--measure-clock").stdout)
+    try:
+        [why] = [each["why"] for each in told["not_checked"]]
+        assert why.startswith(f"there is a topic {CLOCK_TOPIC} already: another doctor is measuring")
+        assert CLOCK_TOPIC in admin_of(patient.bootstrap).list_topics().topics
+    finally:
+        admin_of(patient.bootstrap).delete_topics([CLOCK_TOPIC])[CLOCK_TOPIC].result()
+
+
 def test_records_from_the_future_are_found_by_reading_alone(patient):
     patient.wait(patient.dlq, group=patient.group)
     assert ("RD11", patient.dlq) in patient.examine(patient.eyes(_Behind()))

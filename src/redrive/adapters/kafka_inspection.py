@@ -100,6 +100,11 @@ class KafkaInspection:
 
     def measure_clock(self, wall_ms: Callable[[], float]) -> Skew:
         self._require_controller()
+        if self._cluster.describe([CLOCK_TOPIC]):
+            raise PortError(
+                f"there is a topic {CLOCK_TOPIC} already: another doctor is measuring, or one was killed while it did; "
+                "delete it if nobody does"
+            )
         failed = self._cluster.create([NewTopic(CLOCK_TOPIC, 1, -1, _CLOCK_CONFIG)])
         if failed:
             raise PortError(f"the topic {CLOCK_TOPIC} can't be created: {failed[CLOCK_TOPIC]}")

@@ -100,10 +100,13 @@ def _telling(output: Output) -> "Generator[Callable[[str], None]]":
 
 
 def _show(output: Output, report: "Report") -> None:
+    from redrive.core.doctor.findings import several
+
     for finding in report.findings:
         _show_finding(output, finding)
     for each in report.unknown:
-        output.line(f"not checked {each.code} {each.name}: {each.subject}: {each.why}")
+        output.line(f"not checked {each.code} {each.name}, {each.subject}: {each.why}")
+        output.line(f"    needs {each.needs}")
     if report.unknown:
         output.line()
     found = [
@@ -112,7 +115,7 @@ def _show(output: Output, report: "Report") -> None:
         if count
     ]
     unknown = f", {len(report.unknown)} not checked" if report.unknown else ""
-    output.line(f"{report.checks} checks: {', '.join(found) or 'nothing found'}{unknown}")
+    output.line(f"{several(report.checks, 'check')}: {', '.join(found) or 'nothing found'}{unknown}")
 
 
 def _show_finding(output: Output, finding: "Finding") -> None:

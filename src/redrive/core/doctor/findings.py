@@ -80,12 +80,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """One check, of one subject, that couldn't be made."""
+    """One check that couldn't be made, of which subjects, and why. `needs`: the rights that it takes."""
 
     code: str
     name: str
     subject: str
     why: str
+    needs: str
 
 
 @dataclass(frozen=True, slots=True)

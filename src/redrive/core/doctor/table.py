@@ -1,7 +1,7 @@
 """The table of checks, and what runs it."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redrive.core.doctor import broker_checks, group_checks, topic_checks
 from redrive.core.doctor.findings import Finding, Look, NotChecked, Report, Severity, Spotted, Unknown
@@ -208,7 +208,7 @@ def examine(case: Case, observed: Observed, codes: Collection[str] = ()) -> Repo
     for check in made:
         for each in check.look(case, observed):
             if isinstance(each, NotChecked):
-                unknown.append(Unknown(check.code, check.name, each.subject, each.why))
+                unknown.append(Unknown(check.code, check.name, each.subject, each.why, check.needs))
             else:
                 findings.append(_finding(check, each))
     findings.sort(key=lambda finding: finding.severity.rank)
@@ -230,8 +230,8 @@ def _finding(check: Check, it: Spotted) -> Finding:
 
 def _merged(unknown: list[Unknown]) -> Iterator[Unknown]:
     """Each reason of a check once, with all that it holds for: one lacking right hides a setting of every topic."""
-    subjects: dict[tuple[str, str, str], dict[str, None]] = {}
+    subjects: dict[Unknown, dict[str, None]] = {}
     for each in unknown:
-        subjects.setdefault((each.code, each.name, each.why), {})[each.subject] = None
-    for (code, name, why), those in subjects.items():
-        yield Unknown(code, name, ", ".join(those), why)
+        subjects.setdefault(replace(each, subject=""), {})[each.subject] = None
+    for each, those in subjects.items():
+        yield replace(each, subject=", ".join(those))
