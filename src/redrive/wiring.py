@@ -283,12 +283,10 @@ def _metrics(
 
     def looks() -> list[tuple[Engine, Look]]:
         known = Known(ends.bounds, depths.depths)
-        return [
-            (each.pump.engine, _look(name, each, known, settings, clock)) for name, each in services().items()
-        ]
+        return [(each.pump.engine, _look(name, each, known, clock)) for name, each in services().items()]
 
     with (
-        contextlib.closing(Exporter(looks)) as exporter,
+        contextlib.closing(Exporter(looks, with_aliases=settings.metrics_aliases)) as exporter,
         contextlib.closing(ends),
         contextlib.closing(depths),
     ):
@@ -304,7 +302,7 @@ class Known(NamedTuple):
     depths: Mapping[str, Depth]
 
 
-def _look(group: str, service: Service, known: Known, settings: Settings, clock: SystemClock) -> Look:
+def _look(group: str, service: Service, known: Known, clock: SystemClock) -> Look:
     return Look(
         group=group,
         version=__version__,
@@ -313,7 +311,6 @@ def _look(group: str, service: Service, known: Known, settings: Settings, clock:
         stepped_mono_ms=service.pump.stepped_mono_ms,
         bounds=known.bounds,
         depths=known.depths,
-        with_aliases=settings.metrics_aliases,
         loop_stalls=service.loop_stalls,
     )
 

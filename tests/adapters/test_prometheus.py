@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from redrive.adapters.prometheus import Exporter
@@ -34,10 +34,11 @@ def exporter_of(world, registry=None, depths=DEPTHS, with_aliases=False):
             stepped_mono_ms=0.0,
             bounds=BOUNDS,
             depths=depths,
-            with_aliases=with_aliases,
         )
 
-    return Exporter(lambda: [(world.engine, look())], registry=registry or CollectorRegistry())
+    return Exporter(
+        lambda: [(world.engine, look())], registry=registry or CollectorRegistry(), with_aliases=with_aliases
+    )
 
 
 def scraped(exporter):
@@ -71,6 +72,12 @@ def test_the_names_that_many_alerts_use_are_told_besides_where_that_is_asked_for
     assert [(one.labels, one.value) for one in found["kafka_dlq_size"].samples] == [
         ({"topic": "orders.dlq"}, 2)
     ]
+
+
+def test_a_service_that_has_metrics_of_these_names_itself_keeps_them(world):
+    registry = CollectorRegistry()
+    Gauge("kafka_dlq_size", "Ours.", registry=registry).set(7)
+    assert scraped(exporter_of(world, registry))["kafka_dlq_size"].samples[0].value == 7
 
 
 def test_the_series_of_a_dead_letter_topic_that_is_no_more_vanish(world):

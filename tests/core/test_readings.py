@@ -33,9 +33,8 @@ def values(world, metric, bounds=None, stepped_ms=0.0, loop_stalls=0, depth=None
         bounds=bounds or {},
         loop_stalls=loop_stalls,
         depths={DLQ: depth} if depth else {},
-        with_aliases=with_aliases,
     )
-    return dict(read([(world.engine, look)])[metric])
+    return dict(read([(world.engine, look)], with_aliases=with_aliases)[metric])
 
 
 def count(world, metric, *labels):
@@ -64,9 +63,8 @@ def test_every_metric_is_read_and_no_other():
         stepped_mono_ms=0,
         bounds=bounds,
         depths={DLQ: DEPTH},
-        with_aliases=True,
     )
-    found = read([(world.engine, look)])
+    found = read([(world.engine, look)], with_aliases=True)
     assert set(found) == {*METRICS, *ALIASES}
     assert [metric.name for metric, readings in found.items() if not readings] == []
 
@@ -80,9 +78,8 @@ def test_each_series_has_a_value_for_each_label():
         stepped_mono_ms=0,
         bounds={P0: Bounds(0, 0)},
         depths={DLQ: DEPTH},
-        with_aliases=True,
     )
-    for metric, readings in read([(started().engine, look)]).items():
+    for metric, readings in read([(started().engine, look)], with_aliases=True).items():
         assert {len(labels) for labels, _ in readings} <= {len(metric.labels)}
         assert len({labels for labels, _ in readings}) == len(readings)
 

@@ -23,23 +23,29 @@ class Exporter(Collector):
     know itself (the time, end offsets). May be scraped by several threads at once; none of them waits for the pump or makes it wait.
 
     `registry`: by default the process's own, so that the handlers' metrics are in the same page; a second app in one
-    process needs a registry of its own. Raises ValueError when the registry has redrive's metrics already.
+    process needs a registry of its own. `with_aliases`: some metrics under other names besides. Raises ValueError when
+    the registry has metrics of these names already.
     """
 
     def __init__(
-        self, looks: Callable[[], Iterable[tuple[Engine, Look]]], *, registry: CollectorRegistry = REGISTRY
+        self,
+        looks: Callable[[], Iterable[tuple[Engine, Look]]],
+        *,
+        registry: CollectorRegistry = REGISTRY,
+        with_aliases: bool = False,
     ) -> None:
         self._looks = looks
+        self._with_aliases = with_aliases
         self._registry = registry
         registry.register(self)
 
     def describe(self) -> Iterator[Family]:
         """The families without their series: what a registry compares names by."""
-        return map(_family, (*METRICS, *ALIASES))
+        return map(_family, (*METRICS, *(ALIASES if self._with_aliases else ())))
 
     def collect(self) -> Iterator[Family]:
         """All families with their series of this moment."""
-        for metric, readings in read(self._looks()).items():
+        for metric, readings in read(self._looks(), with_aliases=self._with_aliases).items():
             family = _family(metric)
             for reading in readings:
                 _add(family, metric, reading)

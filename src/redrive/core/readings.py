@@ -44,8 +44,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """
     What a reading needs besides the engine. `stepped_mono_ms`: the pump's last step; `bounds`: of the partitions of which
-    they are known; `depths`: by dead-letter topic, of those of which they are known. `with_aliases`: whether the metrics
-    are told by their other names too.
+    they are known; `depths`: by dead-letter topic, of those of which they are known.
     """
 
     group: str
@@ -55,7 +54,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     stepped_mono_ms: float
     bounds: Mapping[TopicPartition, Bounds]
     depths: Mapping[str, Depth] = MappingProxyType({})
-    with_aliases: bool = False
     loop_stalls: int = 0
 
 
@@ -85,16 +83,18 @@ def copied(moving: Collection[T]) -> list[T]:
             continue
 
 
-def read(looks: Iterable[tuple[Engine, Look]]) -> Mapping[Metric, list[Reading]]:
+def read(
+    looks: Iterable[tuple[Engine, Look]], *, with_aliases: bool = False
+) -> Mapping[Metric, list[Reading]]:
     """
     All series of all metrics, of the groups in this process. Those with a known set of labels are there from the start, at
-    0; what groups share, as the version that runs, is there once.
+    0; what groups share, as the version that runs, is there once. `with_aliases`: some under other names besides.
     """
-    looks = list(looks)
-    metrics = (*METRICS, *ALIASES) if any(look.with_aliases for _, look in looks) else METRICS
+    metrics = (*METRICS, *ALIASES) if with_aliases else METRICS
     found: dict[Metric, dict[tuple[str, ...], Reading]] = {metric: {} for metric in metrics}
     for engine, look in looks:
-        for metric, reading in _series(engine, look):
+        aliases = _by_other_names(engine, look) if with_aliases else ()
+        for metric, reading in (*_series(engine, look), *aliases):
             found[metric][reading.labels] = reading
     return {metric: list(readings.values()) for metric, readings in found.items()}
 
@@ -141,8 +141,6 @@ def _series(engine: Engine, look: Look) -> Found:
         yield from _of_writes(listener, labels)
         yield from _of_topics(listener, labels, look.bounds)
         yield from _of_letters(listener, labels, look)
-        if look.with_aliases:
-            yield from _by_other_names(listener, look)
     counts = (engine.commits.confirmed, engine.commits.refused)
     for outcome, count in zip(catalogue.COMMIT_OUTCOMES, counts, strict=True):
         yield catalogue.COMMITS, Reading((*group, outcome), count)
@@ -230,10 +228,11 @@ def _of_letters(listener: ListenerState, labels: tuple[str, ...], look: Look) ->
         yield catalogue.RETENTION_LEFT, Reading(labels, (depth.retention_ms - age_ms) / 1000)
 
 
-def _by_other_names(listener: ListenerState, look: Look) -> Found:
-    dlq = listener.plan.dlq
-    if listener.plan.letters_of:
-        return
-    yield catalogue.DLQ_MESSAGES, Reading((dlq,), sum(listener.counters.dead.values()))
-    if dlq in look.depths:
-        yield catalogue.DLQ_SIZE, Reading((dlq,), sum(look.depths[dlq].unresolved.values()))
+def _by_other_names(engine: Engine, look: Look) -> Found:
+    for listener in engine.listeners:
+        dlq = listener.plan.dlq
+        if listener.plan.letters_of:
+            continue
+        yield catalogue.DLQ_MESSAGES, Reading((dlq,), sum(listener.counters.dead.values()))
+        if dlq in look.depths:
+            yield catalogue.DLQ_SIZE, Reading((dlq,), sum(look.depths[dlq].unresolved.values()))
