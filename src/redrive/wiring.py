@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redrive._version import __version__
+from redrive.core.acls import service_acls
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
 from redrive.core.health import Health
@@ -21,8 +22,8 @@ from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
 from redrive.deadletters.depth import Depths, Reach
 from redrive.deadletters.topics import Names
-from redrive.errors import SettingsError
-from redrive.runtime.checks import await_kafka, require_topics
+from redrive.errors import PortError, SettingsError
+from redrive.runtime.checks import await_kafka, require_rights, require_topics
 from redrive.runtime.clock import SystemClock
 from redrive.runtime.declaration import ResolvedApp
 from redrive.runtime.end_offsets import EndOffsets
@@ -62,7 +63,7 @@ async def serve(
     that the settings name.
 
     Raises SettingsError, TopologyError or PortError for what is wrong before the group is joined: unreachable brokers
-    after `start_timeout`, missing topics at once, with the command that creates them.
+    after `start_timeout`; missing topics at once, with the command that creates them, and missing rights on topics.
     """
     if problems := settings.problems():
         raise SettingsError(problems)
@@ -75,8 +76,12 @@ async def serve(
     await _reach(conf, settings, clock)
     cluster = KafkaCluster(conf)
     topics = await asyncio.to_thread(cluster.describe)
-    require_topics(wanted_topics(resolved, settings, topics), topics, target=settings.app or "module:app")
+    wanted = wanted_topics(resolved, settings, topics)
     plan = plan_group(resolved, settings, topics)
+    acls = service_acls(plan, wanted, asks_protocols=settings.wanted_protocol == "auto")
+    # First: topics that a user may not see look as if they were missing.
+    await asyncio.to_thread(require_rights, [acl.right for acl in acls], cluster)
+    require_topics(wanted, topics, target=settings.app or "module:app")
     protocol = await asyncio.to_thread(_protocol, settings, cluster)
     identity = await asyncio.to_thread(identities, cluster, topics)
     reporter = Reporter(clock)
@@ -121,7 +126,15 @@ def _protocol(settings: Settings, cluster: "KafkaCluster") -> str:
     """KIP-848 where the brokers have it: a rebalance then moves only what has to move."""
     if settings.wanted_protocol != "auto":
         return settings.wanted_protocol
-    offered = cluster.protocols()
+    try:
+        offered = cluster.protocols()
+    except PortError as error:
+        offered = ""
+        _log.warning(
+            "The brokers don't tell which group protocols they have: %s. KIP-848 is taken, which brokers since 4.0 have; "
+            "for older ones grant that right, or set group_protocol to classic.",
+            error,
+        )
     protocol = "consumer" if "consumer" in offered or not offered else "classic"
     _log.info("group protocol: %s (brokers offer: %s)", protocol, offered or "not told")
     return protocol

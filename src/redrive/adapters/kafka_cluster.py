@@ -13,6 +13,7 @@ from confluent_kafka import (
     TopicPartition as ClientPartition,
 )
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     ConfigResource,
     NewPartitions,
@@ -24,7 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from redrive.adapters.fork import guard
+from redrive.adapters.kafka_errors import lacks, made, told
 from redrive.adapters.kafka_offsets import commit_of, committed_of, committed_of_each
+from redrive.core.acls import ADVICE, Operation, Resource, Right, explain_lacking, on_topic
 from redrive.core.record import TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
@@ -33,6 +36,14 @@ _OFFSET_TRIES = 20
 #: How the ids of librdkafka's mock clusters begin. They have no controller, so all that is asked of one times out.
 MOCK = "mockCluster"
 _MISSING = frozenset([KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
+_OPERATIONS = {
+    AclOperation.READ: Operation.READ,
+    AclOperation.WRITE: Operation.WRITE,
+    AclOperation.CREATE: Operation.CREATE,
+    AclOperation.ALTER: Operation.ALTER,
+    AclOperation.DESCRIBE: Operation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS: Operation.DESCRIBE_CONFIGS,
+}
 _TRY_AGAIN = frozenset([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
 
 
@@ -43,7 +54,7 @@ class KafkaCluster:
         self._timeout_s = timeout_s
         self._bounded = {"operation_timeout": timeout_s, "request_timeout": timeout_s}
         self._conf = dict(conf)
-        self.client: Any = AdminClient(self._conf)
+        self.client: Any = made(AdminClient, self._conf)
         guard(self)
 
     def cluster_id(self) -> str:
@@ -89,12 +100,12 @@ class KafkaCluster:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    failed[name] = str(_port_error(error))
+                    failed[name] = told(error.args[0], on_topic(Operation.CREATE, name))
         return failed
 
     def grow(self, topic: str, partitions: int) -> None:
         futures = self.client.create_partitions([NewPartitions(topic, partitions)], **self._bounded)
-        self._result(futures[topic])
+        self._result(futures[topic], on_topic(Operation.ALTER, topic))
 
     def offsets(
         self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]
@@ -117,7 +128,7 @@ class KafkaCluster:
                     if error.args[0].code() in _TRY_AGAIN:
                         again[at] = spec
                     elif error.args[0].code() not in _MISSING:
-                        raise _port_error(error) from error
+                        raise _port_error(error, on_topic(Operation.DESCRIBE, at.topic)) from error
             if not again:
                 break
             request = again
@@ -130,6 +141,7 @@ class KafkaCluster:
         commit_of(self._conf, group, offsets, self._timeout_s)
 
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        self._require_view_of_groups()
         listed = self._result(self.client.list_consumer_groups(request_timeout=self._timeout_s))
         groups = sorted(
             group.group_id for group in listed.valid if group.group_id
@@ -151,12 +163,28 @@ class KafkaCluster:
             for topic in topics
         }
 
+    def allowed(self, topics: Sequence[str]) -> Mapping[str, frozenset[Operation]]:
+        if not topics or self.cluster_id().startswith(MOCK):
+            return {}
+        # Unlike a consumer's or producer's question for a topic this one creates none.
+        futures = self.client.describe_topics(
+            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        allowed: dict[str, frozenset[Operation]] = {}
+        for name, future in futures.items():
+            try:
+                operations = _operations(future.result())
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    allowed[name] = frozenset()
+                continue
+            if operations is not None:
+                allowed[name] = operations
+        return allowed
+
     def protocols(self) -> str:
-        """The group protocols that the brokers offer, as their setting says: `classic,consumer`; empty when not told."""
-        try:
-            configs = self.broker_configs(str(next(iter(self._metadata().brokers))))
-        except PortError:
-            return ""
+        """The group protocols that the brokers offer, as their setting says: `classic,consumer`. Raises PortError."""
+        configs = self.broker_configs(str(next(iter(self._metadata().brokers))))
         return configs.get("group.coordinator.rebalance.protocols", "")
 
     def brokers(self) -> Sequence[str]:
@@ -167,7 +195,7 @@ class KafkaCluster:
         """The configuration of one broker. Raises PortError, also where this user may not ask."""
         resource = ConfigResource(ResourceType.BROKER, broker)
         answers = self.client.describe_configs([resource], request_timeout=self._timeout_s)
-        return _values(self._result(answers[resource]))
+        return _values(self._result(answers[resource], Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)))
 
     def _metadata(self) -> Any:
         try:
@@ -201,19 +229,42 @@ class KafkaCluster:
                 continue
         return found
 
-    def _result(self, future: Any) -> Any:
+    def _require_view_of_groups(self) -> None:
+        """
+        Of groups that a user may not see a broker says nothing at all. Nor does the client tell a user without any right on the
+        cluster from a broker that doesn't tell rights; brokers do since 2.3.
+        """
+        described = self._result(
+            self.client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout_s)
+        )
+        if Operation.DESCRIBE not in (_operations(described) or ()):
+            lacking = explain_lacking([Right(Operation.DESCRIBE, Resource.CLUSTER)])
+            raise PortError(f"not all groups may be shown: {lacking}. {ADVICE}")
+
+    def _result(self, future: Any, *needed: Right) -> Any:
+        """What is answered. Raises PortError, which names the rights that were `needed` where they are missing."""
         try:
             return future.result()
         except KafkaException as error:
-            raise _port_error(error) from error
+            raise _port_error(error, *needed) from error
 
 
 def _values(entries: Mapping[str, Any]) -> Mapping[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
 
-def _port_error(error: KafkaException) -> PortError:
+def _operations(description: Any) -> frozenset[Operation] | None:
+    """What the asking user may do; None where the brokers don't tell: whoever sees a thing may at least see it."""
+    told = frozenset(
+        _OPERATIONS[each] for each in description.authorized_operations or () if each in _OPERATIONS
+    )
+    return told or None
+
+
+def _port_error(error: KafkaException, *needed: Right) -> PortError:
     cause = error.args[0]
+    lacking = lacks(cause, *needed)
     return PortError(
-        f"{cause.name()}: {cause.str()}", retriable=cause.retriable() or cause.code() == KafkaError._TRANSPORT
+        f"{cause.name()}: {cause.str()}{lacking}{f'. {ADVICE}' if lacking else ''}",
+        retriable=cause.retriable() or cause.code() == KafkaError._TRANSPORT,
     )

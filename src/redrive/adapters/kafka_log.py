@@ -8,7 +8,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka import TopicPartition as ClientPartition
 
 from redrive.adapters.fork import guard
+from redrive.adapters.kafka_errors import made, told
 from redrive.adapters.kafka_settings import Changed, consumer_conf, producer_conf
+from redrive.core.acls import Operation, on_topic
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.ports import NotWritten, Write, Written
@@ -94,7 +96,7 @@ class KafkaLog:
     def scan(self, key: TopicPartition, start: int, end: int) -> Iterator[RawRecord]:
         if start >= end:
             return
-        scanner = self._idle.pop() if self._idle else _Handle(Consumer(self._scanner_conf))
+        scanner = self._idle.pop() if self._idle else _Handle(made(Consumer, self._scanner_conf))
         scanner.learn(key.topic)
         try:
             scanner.client.assign([ClientPartition(*key, max(0, start))])
@@ -154,7 +156,7 @@ class KafkaLog:
         for number in [number for number, answer in answers.items() if _is_too_large(answer)]:
             del answers[number]
             self._send({number: numbered[number]}, answers)
-        return [_told(answers[number]) for number in numbered]
+        return [_told(answers[number], write.topic) for number, write in numbered.items()]
 
     def close(self) -> None:
         """End the connections. A scan that is still open ends its own."""
@@ -173,16 +175,20 @@ class KafkaLog:
                 batch: list[Message] = [] if first is None else [first, *client.consume(_BATCH, 0)]
             except KafkaException as error:
                 raise _cannot_read(key, error.args[0]) from error
+            has_errors = any(map(_error_of, batch))
+            if has_errors:
+                batch = [message for message in batch if not _is_of_group(message)]
             silent_s = 0.0 if batch else silent_s + _POLL_S
             if silent_s:
                 _require_partition(client, key)
             if silent_s >= self._patience_s:
                 raise PortError(
                     f"{key.topic} partition {key.partition}: the broker sent nothing for {self._patience_s:.0f} s; "
-                    "is it reachable, and may this user read the topic?",
+                    f"is it reachable, and has this user the right {on_topic(Operation.READ, key.topic)}?",
                     retriable=True,
                 )
-            if _is_plain(batch, end - 1):
+            # Records only, all below the last one that is wanted: they needn't be looked at one by one.
+            if batch and not has_errors and cast("int", batch[-1].offset()) < end - 1:
                 yield from cast("list[RawRecord]", batch)
                 continue
             for message in batch:
@@ -207,7 +213,7 @@ class KafkaLog:
         raises isn't always an Exception (librdkafka 2.16, tried). Whatever escapes it means that nobody knows.
         """
         if self._producer is None:
-            self._producer = _Handle(Producer(self._producer_conf))
+            self._producer = _Handle(made(Producer, self._producer_conf))
         client = self._producer.client
         try:
             for number, write in writes.items():
@@ -281,11 +287,13 @@ def _require_partition(client: Any, key: TopicPartition) -> None:
         raise PortError(f"there is no topic {key.topic} with a partition {key.partition}")
 
 
-def _is_plain(batch: list[Message], last: int) -> bool:
-    """Whether these are records only, all below the last one that is wanted: they needn't be looked at one by one."""
-    if not batch or any(map(_error_of, batch)):
-        return False
-    return cast("int", batch[-1].offset()) < last
+def _is_of_group(message: Message) -> bool:
+    """
+    Whether it says that this user may not use the scan's group. The client looks for its coordinator unasked, also where
+    nothing is ever committed (librdkafka 2.16, tried): a scan takes no right on a group.
+    """
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def _note(
@@ -309,14 +317,16 @@ def _is_too_large(answer: Answer | KafkaError) -> bool:
     return isinstance(answer, KafkaError) and answer.code() in _TOO_LARGE
 
 
-def _told(answer: Answer | KafkaError) -> Answer:
+def _told(answer: Answer | KafkaError, topic: str) -> Answer:
     if isinstance(answer, KafkaError):
-        return NotWritten(f"{answer.name()}: {answer.str()}", is_certain=answer.code() in _CERTAIN)
+        detail = told(answer, on_topic(Operation.WRITE, topic))
+        return NotWritten(detail, is_certain=answer.code() in _CERTAIN)
     return answer
 
 
 def _cannot_read(key: TopicPartition, error: KafkaError) -> PortError:
+    why = told(error, on_topic(Operation.READ, key.topic))
     return PortError(
-        f"{key.topic} partition {key.partition} can't be read: {error.name()}: {error.str()}",
+        f"{key.topic} partition {key.partition} can't be read: {why}",
         retriable=error.retriable(),
     )

@@ -14,6 +14,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from redrive.adapters.kafka_errors import lacks, told
+from redrive.core.acls import Operation, Resource, Right, on_topic
 from redrive.core.record import TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.ports import Committed
@@ -26,7 +28,10 @@ NO_COORDINATOR_YET = frozenset(
         KafkaError._WAIT_COORD,
     ]
 )
+_NO_ANSWER_YET = NO_COORDINATOR_YET | {KafkaError._TIMED_OUT}
 _AGAIN_AFTER_S = 0.2
+#: After so long it is looked why there is no answer.
+_SLICE_S = 2.0
 #: Each is a client of its own for a moment, with a connection to the group's coordinator.
 _AT_ONCE = 8
 
@@ -39,11 +44,17 @@ def committed_of(
 
     `conf`: of an admin client. Raises PortError; where there is no coordinator for `timeout_s`, too.
     """
+    return _committed_of(conf, group, keys, timeout_s, Right(Operation.DESCRIBE, Resource.GROUP, group))
+
+
+def _committed_of(
+    conf: Mapping[str, Any], group: str, keys: Sequence[TopicPartition], timeout_s: float, seeing: Right
+) -> Mapping[TopicPartition, Committed]:
     if not keys:
         return {}
     wanted = [ClientPartition(*key) for key in keys]
     with _outsider(conf, group) as client:
-        answers = _ask(client, lambda: client.committed(wanted, timeout=timeout_s), timeout_s)
+        answers = _ask(client, lambda: client.committed(wanted, timeout=_SLICE_S), timeout_s, seeing)
     return {
         TopicPartition(at.topic, at.partition): Committed(
             at.offset if at.offset >= 0 else None, at.metadata or ""
@@ -57,8 +68,10 @@ def committed_of_each(
     conf: Mapping[str, Any], groups: Sequence[str], keys: Sequence[TopicPartition], timeout_s: float
 ) -> Mapping[str, Mapping[TopicPartition, Committed]]:
     """Gives what `committed_of` does, for many groups. Raises PortError when one of them can't be asked."""
+    # Whoever asks about all groups wants to see all.
+    seeing = Right(Operation.DESCRIBE, Resource.GROUP, "*")
     with ThreadPoolExecutor(_AT_ONCE, "redrive-offsets") as asking:
-        answers = asking.map(lambda group: committed_of(conf, group, keys, timeout_s), groups)
+        answers = asking.map(lambda group: _committed_of(conf, group, keys, timeout_s, seeing), groups)
         return dict(zip(groups, answers, strict=True))
 
 
@@ -70,10 +83,14 @@ def commit_of(
     """
     wanted = [ClientPartition(*key, offset) for key, offset in offsets.items()]
     with _outsider(conf, group) as client:
-        answers = _ask(client, lambda: client.commit(offsets=wanted, asynchronous=False), timeout_s)
+        committing = Right(Operation.READ, Resource.GROUP, group)
+        answers = _ask(
+            client, lambda: client.commit(offsets=wanted, asynchronous=False), timeout_s, committing
+        )
     for at in answers:
         if at.error is not None:
-            raise PortError(f"{at.topic}/{at.partition}: {at.error.str()}", retriable=at.error.retriable())
+            why = at.error.str() + lacks(at.error, on_topic(Operation.READ, at.topic), committing)
+            raise PortError(f"{at.topic}/{at.partition}: {why}", retriable=at.error.retriable())
 
 
 @contextmanager
@@ -94,17 +111,18 @@ def _outsider(conf: Mapping[str, Any], group: str) -> Generator[Any, None, None]
 
 
 def _ask(
-    client: Any, ask: Callable[[], Iterable[ClientPartition]], timeout_s: float
+    client: Any, ask: Callable[[], Iterable[ClientPartition]], timeout_s: float, needed: Right
 ) -> Iterable[ClientPartition]:
     waited_s = 0.0
     while True:
         try:
-            answers = ask()
+            return ask()
         except KafkaException as error:
             cause = error.args[0]
-            if cause.code() not in NO_COORDINATOR_YET or waited_s >= timeout_s:
-                raise PortError(f"{cause.name()}: {cause.str()}", retriable=cause.retriable()) from error
-        else:
-            return answers
-        client.poll(_AGAIN_AFTER_S)  # there is nothing to come: it waits
-        waited_s += _AGAIN_AFTER_S
+        # That the group may not be asked for isn't an answer to the question, which finds no coordinator: it is told apart.
+        said = client.poll(0 if cause.code() == KafkaError._TIMED_OUT else _AGAIN_AFTER_S)
+        if said is not None and said.error() is not None and (why := lacks(said.error(), needed)):
+            raise PortError(f"{said.error().name()}{why}")
+        waited_s += _SLICE_S if cause.code() == KafkaError._TIMED_OUT else _AGAIN_AFTER_S
+        if cause.code() not in _NO_ANSWER_YET or waited_s >= timeout_s:
+            raise PortError(told(cause, needed), retriable=cause.retriable())

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from redrive.adapters.kafka_errors import made
 from redrive.core.connection import (
     Answer,
     Complaint,
@@ -51,7 +52,7 @@ class KafkaReach:
         self._timeout_s = timeout_s
         self._said: list[tuple[Complaint, str]] = []
         settings: dict[str, Any] = {**conf, **_EAGER, "error_cb": self._hear}
-        self._client: Any = AdminClient(settings)
+        self._client: Any = made(AdminClient, settings)
 
     def __call__(self) -> Trouble | None:
         """Gives None when a broker answers, and all brokers can be reached where the cluster says they are."""

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 #: The client's own log lines: about twenty a second while no broker answers, so nobody sees them unless asked for.
 CLIENT_LOG = logging.getLogger("redrive.kafka.client")
-CLIENT_LOG.setLevel(logging.CRITICAL)
+if CLIENT_LOG.level == logging.NOTSET:  # a logging configuration goes before
+    CLIENT_LOG.setLevel(logging.CRITICAL)
 
 
 class Changed(NamedTuple):

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from redrive.adapters.fork import guard
+from redrive.adapters.kafka_errors import made, told
+from redrive.core.acls import Operation, on_topic
 from redrive.core.commands import Produce, Refusal
 
 _TOO_LARGE = frozenset([KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
@@ -26,19 +28,19 @@ class KafkaSink:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._conf = dict(conf)
         self._answers: list[tuple[Any, Refusal | None]] = []
-        self._out: dict[int, Any] = {}
+        self._out: dict[int, Produce] = {}
         self._number = 0
         self._is_broken = False
         #: Why, in the words of the broker: reports of a broken producer only say that it is.
-        self._fatal = ""
-        self.client: Any = Producer(self._conf)
+        self._fatal: KafkaError | None = None
+        self.client: Any = made(Producer, self._conf)
         self._single: _Single | None = None
         guard(self)
 
     def produce(self, produce: Produce) -> None:
         self._number += 1
         number = self._number
-        self._out[number] = produce.token
+        self._out[number] = produce
         client = self._alone() if produce.alone else self.client
         report = partial(self._on_delivery, number)
         try:
@@ -53,7 +55,7 @@ class KafkaSink:
         except BufferError:
             # Not waited for: the pump has other partitions to serve, and the engine repeats it with back-off.
             self._answers.append(
-                (self._out.pop(number), Refusal("unavailable", "the client's send queue is full"))
+                (self._out.pop(number).token, Refusal("unavailable", "the client's send queue is full"))
             )
         except KafkaException as error:
             if error.args[0].code() in _FATAL:
@@ -84,7 +86,7 @@ class KafkaSink:
         try:
             call(timeout_s)
         except KafkaException as error:
-            self._fatal = _told(error.args[0])
+            self._fatal = error.args[0]
             return False
         except:  # noqa: E722  the client may raise what derives from `object` only: nothing else catches it
             return False
@@ -92,11 +94,13 @@ class KafkaSink:
 
     def _rebuild(self) -> None:
         lost, self._out = self._out, {}
-        why = self._fatal or "the producer failed and was rebuilt"
-        self._answers.extend((token, Refusal("unavailable", why)) for token in lost.values())
+        unknown = Refusal("unavailable", "the producer failed and was rebuilt")
+        self._answers.extend(
+            (one.token, _refusal(self._fatal, one.topic) if self._fatal else unknown) for one in lost.values()
+        )
         self.client = Producer(self._conf)
         self._single = None
-        self._is_broken, self._fatal = False, ""
+        self._is_broken, self._fatal = False, None
 
     def _alone(self) -> Any:
         if self._single is None:
@@ -104,19 +108,16 @@ class KafkaSink:
         return self._single.client
 
     def _on_delivery(self, number: int, error: KafkaError | None, _: Message | None = None) -> None:
-        token = self._out.pop(number, None)
-        if token is None:
+        produce = self._out.pop(number, None)
+        if produce is None:
             return  # by a producer that was given up: its records were answered as refused
         if error is None:
-            self._answers.append((token, None))
+            self._answers.append((produce.token, None))
         elif error.fatal() or error.code() in _FATAL:
             self._is_broken = True
-            self._answers.append((token, Refusal("unavailable", self._fatal or _told(error))))
+            self._answers.append((produce.token, _refusal(self._fatal or error, produce.topic)))
         else:
-            kind: Literal["too-large", "unavailable"] = (
-                "too-large" if error.code() in _TOO_LARGE else "unavailable"
-            )
-            self._answers.append((token, Refusal(kind, _told(error))))
+            self._answers.append((produce.token, _refusal(error, produce.topic)))
 
 
 class _Single:
@@ -127,5 +128,7 @@ class _Single:
         guard(self)
 
 
-def _told(error: KafkaError) -> str:
-    return f"{error.name()}: {error.str()}"
+def _refusal(error: KafkaError, topic: str) -> Refusal:
+    # To a user who may write to no topic at all brokers refuse the whole producer, by the cluster's name.
+    detail = told(error, on_topic(Operation.WRITE, topic))
+    return Refusal("too-large" if error.code() in _TOO_LARGE else "unavailable", detail)

@@ -18,6 +18,8 @@ from confluent_kafka import (
 )
 
 from redrive.adapters.fork import guard
+from redrive.adapters.kafka_errors import lacks, made
+from redrive.core.acls import Operation, Resource, Right, on_topic
 from redrive.core.commands import Commit
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
@@ -51,6 +53,7 @@ class KafkaSource:
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._incremental = conf.get("group.protocol") == "consumer"
+        self._membership = Right(Operation.READ, Resource.GROUP, str(conf["group.id"]))
         self._answers: list[tuple[int, dict[TopicPartition, str]]] = []
         self._problems: list[SourceProblem] = []
         self._events: GroupEvents | None = None
@@ -64,7 +67,7 @@ class KafkaSource:
         self._is_closed = False
         self._is_called_back = False
         self._last_apart: threading.Thread | None = None
-        self.client = Consumer({**conf, "on_commit": self._on_commit, "error_cb": self._on_error})
+        self.client = made(Consumer, {**conf, "on_commit": self._on_commit, "error_cb": self._on_error})
         guard(self)
 
     def join(self, topics: Sequence[str], events: GroupEvents) -> None:
@@ -138,7 +141,7 @@ class KafkaSource:
             self.client.commit(offsets=_told(commit.offsets), asynchronous=True)
         except KafkaException as error:
             self._commit_out = None
-            text = str(error.args[0])
+            text = self._why(error.args[0])
             self._answers.append((commit.snapshot, dict.fromkeys(commit.offsets, text)))
 
     def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
@@ -266,9 +269,9 @@ class KafkaSource:
             return
         self._commit_out = None
         refused = {
-            TopicPartition(at.topic, at.partition): str(at.error or error)
+            TopicPartition(at.topic, at.partition): self._why(why, at.topic)
             for at in partitions
-            if error is not None or at.error is not None
+            if (why := at.error or error)
         }
         self._answers.append((commit.snapshot, refused))
 
@@ -315,14 +318,19 @@ class KafkaSource:
         key = None
         if message is not None and message.topic() is not None:
             key = TopicPartition(cast("str", message.topic()), cast("int", message.partition()))
-        problem = _problem(error, key)
+        problem = _problem(error, key, self._why(error, key.topic if key else ""))
         # What a partition's fetching depends on is told once by the client, so it is never left out.
         if len(self._problems) < _MOST_PROBLEMS or problem.kind in ("out-of-range", "fatal"):
             self._problems.append(problem)
 
+    def _why(self, error: KafkaError, topic: str = "") -> str:
+        """What an error says, with the right that is missing where it is about one."""
+        of_topic = [on_topic(Operation.READ, topic)] if topic else []
+        return error.str().rstrip(".") + lacks(error, *of_topic, self._membership)
 
-def _problem(error: KafkaError, key: TopicPartition | None) -> SourceProblem:
-    code, detail = error.code(), error.str()
+
+def _problem(error: KafkaError, key: TopicPartition | None, detail: str) -> SourceProblem:
+    code = error.code()
     if code == KafkaError._AUTO_OFFSET_RESET:
         return SourceProblem("out-of-range", detail, key)
     if code == KafkaError.UNKNOWN_TOPIC_OR_PART:

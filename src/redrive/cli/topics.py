@@ -1,22 +1,26 @@
 """`redrive topics`: which topics an app needs, what differs from the cluster's, and creating what is missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from redrive.cli import acls
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, Loaded, Target, load
 from redrive.cli.output import ExitCode, Output, reporting
+from redrive.errors import PortError
 
 if TYPE_CHECKING:
+    from redrive.core.acls import Acl
     from redrive.core.topic_plan import PlanItem, TopicPlan, WantedTopic
     from redrive.runtime.ports import Cluster
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Plan and create the topics of an app: retry tiers, dead letters, their states.",
+    help="Plan and create the topics of an app: retry tiers, dead letters, their states; and the rights on them.",
 )
+app.command("acls")(acls.acls)
 
 Replication = Annotated[
     int | None,
@@ -102,7 +106,7 @@ def apply(
             config=config,
             overrides={"replication": replication, "dlq_partitions": dlq_partitions},
         )
-        before = _look(loaded, output, create_sources, counts)
+        before = _look(loaded, output, create_sources, counts, changes=True)
         failed = carry_out(before.cluster, before.plan, replication=loaded.settings.replication)
         done = [item for item in before.plan.changes if item.topic not in failed]
         for item in done:
@@ -122,10 +126,21 @@ class _Work(NamedTuple):
     wanted: "Sequence[WantedTopic]"
     plan: "TopicPlan"
     shared: Mapping[str, Sequence[str]]
+    #: What couldn't be looked at, and why.
+    not_checked: Sequence[str]
 
 
-def _look(loaded: Loaded, output: Output, create_sources: int | None, counts: Mapping[str, int]) -> _Work:
+def _look(
+    loaded: Loaded,
+    output: Output,
+    create_sources: int | None,
+    counts: Mapping[str, int],
+    *,
+    changes: bool = False,
+) -> _Work:
+    """`changes`: whether the plan is to be carried out."""
     from redrive.cli.cluster import connect
+    from redrive.core.acls import apply_acls, plan_acls
     from redrive.runtime.planning import wanted_topics
     from redrive.runtime.provisioning import compare, find_sharers, with_source_partitions
 
@@ -142,9 +157,33 @@ def _look(loaded: Loaded, output: Output, create_sources: int | None, counts: Ma
         raise typer.BadParameter(
             f"{', '.join(unknown)}: no source topic of this app", param_hint="--partitions"
         )
+    not_checked = [*_require_view(cluster, apply_acls(wanted) if changes else plan_acls(wanted))]
     plan = compare(cluster, wanted)
     ours = [loaded.app.group, *loaded.app.accepts_groups, *loaded.settings.accepts_groups]
-    return _Work(cluster, wanted, plan, find_sharers(cluster, plan, ours))
+    shared: Mapping[str, Sequence[str]] = {}
+    try:
+        shared = find_sharers(cluster, plan, ours)
+    except PortError as error:
+        not_checked.append(f"which other groups read the retry topics: {error}")
+    for what in not_checked:
+        output.note(f"not checked: {what}")
+    return _Work(cluster, wanted, plan, shared, not_checked)
+
+
+def _require_view(cluster: "Cluster", acls: "Sequence[Acl]") -> Iterator[str]:
+    """
+    Gives what can't be compared for want of rights. Raises PortError where topics may not even be seen: a plan would call
+    them missing.
+    """
+    from redrive.core.acls import ADVICE, Operation, Resource, explain_lacking, find_lacking
+
+    rights = [acl.right for acl in acls if acl.right.resource is Resource.TOPIC]
+    allowed = cluster.allowed(list(dict.fromkeys(right.name for right in rights)))
+    lacking = find_lacking(rights, allowed)
+    if unseen := [right for right in lacking if not allowed[right.name]]:
+        raise PortError(f"{explain_lacking(unseen)}. {ADVICE}")
+    if untold := [right for right in lacking if right.operation is Operation.DESCRIBE_CONFIGS]:
+        yield f"the configuration of topics: {explain_lacking(untold)}. {ADVICE}"
 
 
 def _counts(partitions: Sequence[str] | None) -> dict[str, int]:
@@ -229,6 +268,7 @@ def _as_json(work: _Work) -> dict[str, Any]:
             {name: value for name, value in asdict(item).items() if value} for item in work.plan.items
         ],
         "shared_tiers": {tier: list(groups) for tier, groups in work.shared.items()},
+        "not_checked": list(work.not_checked),
         "changes": len(work.plan.changes),
         "findings": len(work.plan.findings),
     }
@@ -236,8 +276,7 @@ def _as_json(work: _Work) -> dict[str, Any]:
 
 _ADVICE = {
     "INVALID_REPLICATION_FACTOR": "this cluster has fewer brokers than that; for a single broker: --replication 1",
-    "TOPIC_AUTHORIZATION_FAILED": "this user lacks the right Create on that topic; ask for it, or have an admin apply",
-    "CLUSTER_AUTHORIZATION_FAILED": "this user lacks the right Create on the cluster; ask for it, or have an admin apply",
+    "TOPIC_AUTHORIZATION_FAILED": "ask for it, or have an admin apply; what is needed for what: redrive topics acls",
     "NOT_CONTROLLER": "the cluster has no controller right now; try again in a moment",
     "_TIMED_OUT": "the cluster's controller doesn't answer, and only it creates topics; check the controllers",
     "POLICY_VIOLATION": "the cluster's own rules forbid it; ask those who run it",

@@ -381,7 +381,8 @@ _EVENTS = (
         "write-refused",
         "error",
         f"The copy of {_AT} for %(topic)s was refused: %(error)s. Nothing is lost: its offset is held and the write tried "
-        "again in %(wait_ms)s ms, for as long as it takes; other records go on. A missing topic or right: redrive topics plan",
+        "again in %(wait_ms)s ms, for as long as it takes; other records go on. A missing topic: redrive topics plan; a missing "
+        "right: redrive topics acls",
         ("listener", "topic"),
     ),
     LogEvent(

@@ -8,12 +8,14 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from redrive.core.acls import ADVICE, Operation, Right, explain_lacking, on_topic
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.deadletters.letters import Position, copy_of, read_letter
 from redrive.deadletters.pace import Pace
 from redrive.deadletters.selection import Entry, Plan
 from redrive.deadletters.states import Author, Claim, State, StateBook
-from redrive.errors import PortError
+from redrive.errors import PortError, ReplayRefused
+from redrive.runtime.checks import find_lacking_rights
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import Cluster, Log, NotWritten, Write, Written
 
@@ -107,7 +109,8 @@ class Job:
         """
         Send the copies, at most `per_s` a second. A letter that can't be sent doesn't hold up the others.
 
-        Raises TopologyError when there is no state topic and none can be made; nothing was sent then.
+        Raises TopologyError when there is no state topic and none can be made, ReplayRefused when this user lacks a right;
+        nothing was sent then.
         """
         counts = self._partitions()
         pace = Pace(self._desk.clock, per_s)
@@ -144,6 +147,7 @@ class Job:
         wait: Callable[[], None],
         tell: Tell,
     ) -> Report:
+        self._require_rights(end)
         for topic in {entry.position.topic for entry in self._plan.entries}:
             self._books[topic].require()
         for missing in self._plan.missing:
@@ -168,6 +172,19 @@ class Job:
             self._account(position, "skipped", f"not reached: {stopped or 'the plan changed'}")
         tell(self._plan.selected, self._done)
         return self._report(stopped)
+
+    def _require_rights(self, end: State) -> None:
+        """Before anything is claimed: a right that is missing is no letter's fault."""
+        dlqs = [self._books[topic].dlq for topic in {entry.position.topic for entry in self._plan.entries}]
+        on_state = (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
+        rights: list[Right] = [on_topic(each, dlq.state) for dlq in dlqs for each in on_state]
+        if end is State.REPLAYED:
+            targets = dict.fromkeys(entry.target for entry in self._plan.entries)
+            rights += [on_topic(Operation.WRITE, target) for target in targets]
+            # Else its partitions were unknown, and a copy would go where its key says.
+            rights += [on_topic(Operation.DESCRIBE, dlq.source) for dlq in dlqs if dlq.source]
+        if lacking := find_lacking_rights(rights, self._desk.cluster):
+            raise ReplayRefused(f"nothing was sent or marked: {explain_lacking(lacking)}. {ADVICE}")
 
     def _batch(
         self,

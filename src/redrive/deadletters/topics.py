@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from redrive.core.acls import Operation, on_topic
 from redrive.core.record import TopicPartition
-from redrive.core.topology import STYLES, Naming, Role
+from redrive.core.topology import STYLES, Naming, ParsedName, Role
 from redrive.errors import TopologyError
+from redrive.runtime.checks import require_rights
 from redrive.runtime.ports import Cluster, TopicInfo
 
 #: How topics may be called where no app and no settings say it.
@@ -24,8 +26,17 @@ class Names(msgspec.Struct, frozen=True):
 
     def role(self, topic: str) -> Role | None:
         """What a topic is for, as far as its name tells."""
+        parsed = self._parse(topic)
+        return parsed.role if parsed else None
+
+    def source(self, dlq: str) -> str:
+        """Whose dead letters are in `dlq`, as far as its name tells; else empty."""
+        parsed = self._parse(dlq)
+        return parsed.topic if parsed and parsed.role is Role.DLQ else ""
+
+    def _parse(self, topic: str) -> ParsedName | None:
         parsed = (naming.parse(topic, group=self.group) for naming in self.namings)
-        return next((name.role for name in parsed if name is not None), None)
+        return next((name for name in parsed if name is not None), None)
 
     def state(self, dlq: str) -> str:
         """The state topic of `dlq`, after the naming that calls it a dead-letter topic, else after the first one."""
@@ -41,7 +52,8 @@ class Dlq(msgspec.Struct, frozen=True):
     A dead-letter topic as it was when a command began: `bounds` maps its partitions to their first and end offset.
 
     What arrives later lies beyond the bounds, so that whatever reads them comes to an end. `has_state`: whether the
-    topic `state` exists. `replication`: 0 where the cluster doesn't tell.
+    topic `state` exists. `replication`: 0 where the cluster doesn't tell. `source`: whose letters these are, as far as
+    the name tells.
     """
 
     topic: str
@@ -49,6 +61,7 @@ class Dlq(msgspec.Struct, frozen=True):
     has_state: bool
     bounds: Mapping[int, tuple[int, int]]
     replication: int = 0
+    source: str = ""
 
 
 def find_dlqs(cluster: Cluster, names: Names) -> list[Dlq]:
@@ -66,6 +79,7 @@ def open_dlqs(cluster: Cluster, topics: Iterable[str], names: Names) -> list[Dlq
     """
     existing = cluster.describe()
     wanted = sorted(set(topics))
+    _require_seen(cluster, [topic for topic in wanted if topic not in existing])
     problems = [problem for topic in wanted for problem in _problems(topic, existing, names)]
     if problems:
         raise TopologyError("; ".join(problems))
@@ -99,10 +113,23 @@ def _frozen(
         if key in firsts and key in ends:
             bounds[key.topic][key.partition] = (firsts[key], ends[key])
     states = {topic: state_of(topic, existing, names) for topic in topics}
+    _require_seen(cluster, [state for state in states.values() if state not in existing])
     return [
-        Dlq(topic, states[topic], states[topic] in existing, bounds[topic], existing[topic].replication)
+        Dlq(
+            topic,
+            states[topic],
+            states[topic] in existing,
+            bounds[topic],
+            existing[topic].replication,
+            names.source(topic),
+        )
         for topic in topics
     ]
+
+
+def _require_seen(cluster: Cluster, topics: Sequence[str]) -> None:
+    """Topics that this user may not see look as if they were missing: of its letters nobody would know what was sent."""
+    require_rights([on_topic(Operation.READ, topic) for topic in topics], cluster)
 
 
 def possible_states(dlq: str, names: Names) -> frozenset[str]:

@@ -1,14 +1,16 @@
-"""What is checked before a group is joined: that Kafka answers, and that the topics are there."""
+"""What is checked before a group is joined: that Kafka answers, that the topics are there and may be used."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable
 
+from redrive.core.acls import ADVICE, Resource, Right, explain_lacking, find_lacking
 from redrive.core.connection import Trouble
 from redrive.core.startup import explain_missing, find_missing
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.units import format_duration
 from redrive.errors import PortError, TopologyError
 from redrive.runtime.clock import Clock
+from redrive.runtime.ports import Cluster
 
 #: How often the cause is told while Kafka can't be reached: often enough to be seen, too rarely to hide the rest.
 TELL_EVERY_MS = 10_000.0
@@ -60,6 +62,23 @@ def require_topics(wanted: Iterable[WantedTopic], existing: Collection[str], *, 
     """
     if missing := find_missing(wanted, existing):
         raise TopologyError(explain_missing(missing, existing, target=target))
+
+
+def find_lacking_rights(rights: Iterable[Right], cluster: Cluster) -> tuple[Right, ...]:
+    """
+    Gives which of these rights this user lacks: on topics only, and where the cluster tells. Raises PortError.
+
+    A right on a group shows when the group is asked for.
+    """
+    rights = tuple(rights)
+    topics = dict.fromkeys(right.name for right in rights if right.resource is Resource.TOPIC)
+    return find_lacking(rights, cluster.allowed(list(topics)))
+
+
+def require_rights(rights: Iterable[Right], cluster: Cluster) -> None:
+    """Raises PortError when this user lacks one of these rights on topics, naming all that it lacks."""
+    if lacking := find_lacking_rights(rights, cluster):
+        raise PortError(f"{explain_lacking(lacking)}. {ADVICE}")
 
 
 def _whole_seconds(ms: float) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from redrive.core.acls import Operation
 from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
 from redrive.core.doctor.observed import ObservedGroup, Skew
 from redrive.core.health import Health
@@ -215,7 +216,18 @@ class Cluster(Protocol):
         ...
 
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Groups that have committed offsets of each topic: who would see what is written to it. Share groups aren't told."""
+        """
+        Groups that have committed offsets of each topic: who would see what is written to it. Share groups aren't told.
+
+        Raises PortError also where this user may not see all groups.
+        """
+        ...
+
+    def allowed(self, topics: Sequence[str]) -> Mapping[str, frozenset[Operation]]:
+        """
+        What this user may do with topics. Nothing at all: the topic may exist or not, brokers don't tell. Left out:
+        topics that don't exist, and all where the cluster doesn't tell. Asking never creates one.
+        """
         ...
 
 

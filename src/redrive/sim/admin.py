@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from redrive.core.acls import Operation
 from redrive.core.record import TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
@@ -81,6 +82,11 @@ class SimAdmin:
             topic: [name for name, group in groups if any(key.topic == topic for key in group.offsets)]
             for topic in topics
         }
+
+    def allowed(self, topics: Sequence[str]) -> Mapping[str, frozenset[Operation]]:
+        self._require_broker()
+        everything = frozenset(Operation)
+        return {name: everything for name in topics if name in self._cluster.topics}
 
     def _require_broker(self) -> None:
         if self._cluster.is_down:

@@ -1,0 +1,382 @@
+"""
+A broker that lets nobody in without a login, over TLS, and grants the rights that `redrive topics acls` prints and no other.
+
+With exactly these all works; without any one of them it is said which one is missing. Secrets are never seen.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from base64 import b64encode
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive import App, Record, RetryPolicy
+from redrive.cli.main import app as redrive
+from redrive.core.acls import Operation, Resource, Right, needs_of, on_topic
+from redrive.core.dialects import with_envelope
+from redrive.core.settings import Settings
+from redrive.errors import PortError
+from redrive.runtime.planning import plan_group, wanted_topics
+from tests.deadletters.desks import envelope
+from tests.faults import running
+from tests.kafka.secured import password_of, secured_broker
+from tests.plain_kafka import Given, committed, count_all, create_topics, read_all, send
+from tests.waiting import until
+
+GROUP, SOURCE = "payments", "orders"
+SERVICE = """
+from redrive import App, RetryPolicy
+
+app = App({group!r})
+
+
+@app.listener({source!r}, retry=RetryPolicy("100ms"))
+def charge(value: bytes) -> None: ...
+"""
+
+
+class Shop:
+    """A service that fails each record until the gateway is there. `handled`: values and attempts."""
+
+    def __init__(self, group=GROUP, source=SOURCE, **settings):
+        self.app = App(group, settings={"commit_interval": "100ms", **settings})
+        self.handled = []
+        self.gateway = False
+
+        @self.app.listener(source, retry=RetryPolicy("100ms"))
+        def charge(value: bytes, record: Record) -> None:
+            self.handled.append((value, record.attempt, record.is_replay))
+            if not self.gateway:
+                raise ConnectionError
+
+
+def _rights(group=GROUP, source=SOURCE):
+    """What each need of a shop is, before anything exists."""
+    resolved, settings = (
+        Shop(group, source).app.resolve(),
+        Settings(bootstrap_servers="nowhere:1", replication=1),
+    )
+    plan, wanted = plan_group(resolved, settings, ()), wanted_topics(resolved, settings, ())
+    needs = needs_of(plan, wanted, asks_protocols=True)
+    return {need.name: [acl.right for acl in need.acls] for need in needs}
+
+
+RIGHTS = _rights()
+
+
+def _without(need):
+    """A case for each right of a need."""
+    return pytest.mark.parametrize("lacking", RIGHTS[need], ids=[str(right) for right in RIGHTS[need]])
+
+
+class Stage:
+    """A secured broker with the shop's topics, made by somebody with exactly the rights for that."""
+
+    def __init__(self, secured, folder):
+        self.secured, self.folder = secured, folder
+        self._users = {}
+        self._modules = 0
+
+    def user_without(self, need, lacking):
+        return self._users[need, lacking]
+
+    def grant_all(self):
+        """A user for each case, all granted at once: each grant takes the broker a moment."""
+        self._users = {
+            (need, lacking): self.secured.user() for need, ones in RIGHTS.items() for lacking in [*ones, None]
+        }
+        self.secured.grant(
+            {
+                user: [right for right in RIGHTS[need] if right != lacking]
+                for (need, lacking), user in self._users.items()
+            }
+        )
+
+    def command(self, user, *arguments, group=GROUP, source=SOURCE, app=True):
+        """Exit code, and all that was said."""
+        self._modules += 1
+        (self.folder / f"shop_{self._modules}.py").write_text(SERVICE.format(group=group, source=source))
+        target = {"REDRIVE_APP": f"shop_{self._modules}:app"} if app else {}
+        result = CliRunner().invoke(
+            redrive,
+            [*arguments, *(["--app-dir", str(self.folder)] if app else [])],
+            env={**self.secured.environment(user), "REDRIVE_REPLICATION": "1", **target},
+        )
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert password_of(user) not in result.output
+        return result.exit_code, result.output
+
+    def shop(self, user, **login):
+        return Shop(bootstrap_servers=self.secured.bootstrap, kafka=self.secured.login(user, **login))
+
+    def letter(self, value=b"{}"):
+        """A dead letter, as the shop would put it aside."""
+        said = envelope(0, group=GROUP, source_topic=SOURCE, replay_topic=f"{SOURCE}.retry.100ms")
+        send(self.secured.open, f"{SOURCE}.dlq", [Given(value, b"key", with_envelope((), said))])
+
+
+@pytest.fixture(scope="module")
+def stage(kafka, tmp_path_factory):
+    """`kafka` is asked for so that this is skipped, or fails, as all tests of a real broker."""
+    folder = tmp_path_factory.mktemp("secured")
+    with secured_broker(folder) as secured:
+        stage = Stage(secured, folder)
+        stage.grant_all()
+        create_topics(secured.open, [SOURCE])
+        code, told = stage.command(stage.user_without("topics-apply", None), "topics", "apply")
+        assert (code, told.count("created ")) == (0, 3), told
+        yield stage
+
+
+def test_what_is_printed_is_what_is_tried_here(stage):
+    code, told = stage.command(stage.user_without("topics-plan", None), "topics", "acls", "--json")
+
+    printed = {
+        need["for"]: [(acl["operation"], acl["resource"], acl["name"]) for acl in need["acls"]]
+        for need in json.loads(told)["needs"]
+    }
+    assert (code, printed) == (
+        0,
+        {
+            need: [(right.operation, right.resource, right.name) for right in rights]
+            for need, rights in RIGHTS.items()
+        },
+    )
+
+
+def test_with_exactly_these_rights_a_record_fails_climbs_dies_and_is_sent_back(stage):
+    secured = stage.secured
+    user = secured.scram_user("payments")
+    secured.grant({user: RIGHTS["service"]})
+    shop = stage.shop(user, mechanism="SCRAM-SHA-512")
+    with running(shop.app):
+        send(secured.open, SOURCE, [Given(b"order 1")])
+        until(lambda: count_all(secured.open, f"{SOURCE}.dlq") == 1, "its dead letter")
+        shop.gateway = True
+        code, told = stage.command(stage.user_without("dlq-look", None), "dlq", "ls")
+        assert (code, "exhausted" in told) == (0, True), told
+        code, told = stage.command(stage.user_without("dlq-replay", None), "dlq", "replay", "--all", "--yes")
+        assert (code, "1 sent, 0 failed" in told) == (0, True), told
+        until(lambda: len(shop.handled) == 3, "its replay")
+        until(lambda: committed(secured.open, GROUP, f"{SOURCE}.retry.100ms") == {0: 2}, "its commit")
+
+    assert shop.handled == [(b"order 1", 1, False), (b"order 1", 2, False), (b"order 1", 1, True)]
+    [letter] = read_all(secured.open, f"{SOURCE}.dlq")
+    assert letter.own["group"] == GROUP
+
+
+@_without("service")
+def test_a_service_without_one_right_says_which(stage, lacking, caplog):
+    caplog.set_level(logging.WARNING, "redrive")
+    shop = stage.shop(stage.user_without("service", lacking))
+    if lacking.resource is Resource.TOPIC:
+        refused = pytest.raises(PortError, match=f"^this user lacks the right {lacking}. What is needed")
+        with refused, running(shop.app):
+            pass
+    else:
+        with running(shop.app):
+            until(lambda: f"this user lacks the right {lacking}" in caplog.text, f"{lacking} is named")
+
+
+@_without("topics-plan")
+def test_a_plan_without_one_right_says_which(stage, lacking):
+    code, told = stage.command(stage.user_without("topics-plan", lacking), "topics", "plan")
+
+    is_blind = lacking.operation is Operation.DESCRIBE and lacking.resource is Resource.TOPIC
+    if is_blind:  # nobody can tell then what else is missing
+        named = f"this user lacks 2 rights: Describe and DescribeConfigs on topic {lacking.name}"
+    else:
+        named = f"this user lacks the right {lacking}"
+    assert (code, named in told) == (1 if is_blind else 0, True), told
+
+
+@_without("topics-apply")
+def test_creating_without_one_right_says_which(stage, lacking):
+    """On a shop of its own, of which one topic is missing, or one too small."""
+    group = source = f"shop-{RIGHTS['topics-apply'].index(lacking)}"
+    user = stage.secured.user()
+    mine = replace(lacking, name=lacking.name.replace(SOURCE, source))
+    stage.secured.grant({user: [right for right in _rights(group, source)["topics-apply"] if right != mine]})
+    create_topics(stage.secured.open, [source], 2)
+    others = [f"{source}.retry.100ms", f"{source}.dlq", f"{source}.dlq.state"]
+    create_topics(
+        stage.secured.open,
+        [each for each in others if (lacking.operation, each) != (Operation.CREATE, mine.name)],
+    )
+
+    code, told = stage.command(user, "topics", "apply", group=group, source=source)
+
+    # Without Describe, which Alter brings along, nobody can tell what else is missing.
+    on_it = [each.operation for each in RIGHTS["topics-apply"] if each.name == lacking.name]
+    sees = lacking.resource is not Resource.TOPIC or lacking.operation in {
+        Operation.CREATE,
+        Operation.DESCRIBE_CONFIGS,
+    }
+    named = (
+        f"the right {mine}" if sees else f"{len(on_it)} rights: {' and '.join(on_it)} on topic {mine.name}"
+    )
+    assert (f"this user lacks {named}" in told, code in {0, 1, 3, 4}) == (True, True), told
+
+
+@_without("dlq-look")
+def test_looking_at_dead_letters_without_one_right_says_which(stage, lacking):
+    stage.letter()
+    code, told = stage.command(
+        stage.user_without("dlq-look", lacking), "dlq", "ls", f"{SOURCE}.dlq", app=False
+    )
+
+    assert (code, f"this user lacks the right {lacking}" in told) == (1, True), told
+
+
+@_without("dlq-replay")
+def test_a_replay_without_one_right_says_which_and_sends_nothing(stage, lacking):
+    stage.letter()
+    before = count_all(stage.secured.open, f"{SOURCE}.retry.100ms")
+
+    code, told = stage.command(
+        stage.user_without("dlq-replay", lacking),
+        "dlq",
+        "replay",
+        f"{SOURCE}.dlq",
+        "--all",
+        "--yes",
+        app=False,
+    )
+
+    assert (code, f"this user lacks the right {lacking}" in told) == (1, True), told
+    assert count_all(stage.secured.open, f"{SOURCE}.retry.100ms") == before
+
+
+class TestRightsThatAreTakenAway:
+    """While a service runs: it says which, goes on with the rest, and with all of it when the right is back."""
+
+    @pytest.fixture
+    def at_work(self, stage, caplog):
+        """A shop at work, its user, and what it has logged."""
+        caplog.set_level(logging.WARNING, "redrive")
+        user = stage.secured.user()
+        stage.secured.grant({user: RIGHTS["service"]})
+        shop = stage.shop(user)
+        with running(shop.app):
+            send(stage.secured.open, SOURCE, [Given(b"first")])
+            until(lambda: (b"first", 2, False) in shop.handled, "it is at work")
+            yield shop, user, lambda: caplog.text
+
+    def test_to_write_a_dead_letter(self, stage, at_work):
+        _, user, said = at_work
+        right = on_topic(Operation.WRITE, f"{SOURCE}.dlq")
+        stage.secured.revoke(user, right)
+        letters = count_all(stage.secured.open, right.name)
+
+        send(stage.secured.open, SOURCE, [Given(b"refused")])
+        until(lambda: "was refused: TOPIC_AUTHORIZATION_FAILED" in said(), "it is refused")
+        stage.secured.grant({user: [right]})
+        until(lambda: count_all(stage.secured.open, right.name) == letters + 1, "its dead letter")
+
+        assert f"this user lacks the right {right}" in said()
+
+    def test_to_be_a_member(self, stage):
+        """The client gives up for good then: the service ends, for its supervisor to start it again."""
+        user = stage.secured.user()
+        stage.secured.grant({user: RIGHTS["service"]})
+        right = Right(Operation.READ, Resource.GROUP, GROUP)
+        ended = pytest.raises(PortError, match=f"of no use any more: .* this user lacks the right {right}")
+
+        shop = stage.shop(user)
+        with ended, running(shop.app) as service:
+            send(stage.secured.open, SOURCE, [Given(b"first")])
+            until(lambda: shop.handled, "it is at work")
+            stage.secured.revoke(user, right)
+            until(lambda: not service._thread.is_alive(), "it ends")
+
+    def test_to_read_its_source(self, stage, at_work):
+        shop, user, said = at_work
+        right = on_topic(Operation.READ, SOURCE)
+        stage.secured.revoke(user, right)
+        send(stage.secured.open, SOURCE, [Given(b"later")])
+
+        until(lambda: f"this user lacks the right {right}" in said(), "it is refused")
+        stage.secured.grant({user: [right]})
+        until(lambda: (b"later", 1, False) in shop.handled, "it is back")
+
+
+class TestSecrets:
+    """Whatever is printed, logged or raised, at any level: no password and no key is in it."""
+
+    KEY = "hush-key-hush"
+
+    @pytest.fixture
+    def said(self, stage, tmp_path):
+        """Runs a command as a process of its own; gives all that it and its Kafka client say, without secrets in it."""
+        user = stage.user_without("service", None)
+        secrets = [password_of(user), "hush-wrong-hush", self.KEY]
+        (tmp_path / "shop.py").write_text(SERVICE.format(group=GROUP, source=SOURCE))
+        everything = {
+            "root": {"level": "DEBUG", "handlers": ["stderr"]},
+            "handlers": {"stderr": {"class": "logging.StreamHandler"}},
+            "loggers": {"redrive.kafka.client": {"level": "DEBUG"}},
+        }
+        (tmp_path / "log.json").write_text(json.dumps(everything))
+
+        def run(*arguments, until_it_says="", **login):
+            environment = {
+                **os.environ,
+                **stage.secured.environment(user),
+                "REDRIVE_APP": "shop:app",
+                "REDRIVE_REPLICATION": "1",
+                "REDRIVE_KAFKA__DEBUG": "all",
+                **{f"REDRIVE_KAFKA__{name.upper()}": value for name, value in login.items()},
+            }
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from redrive.cli.main import main; main()", *arguments],
+                cwd=tmp_path,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            text = ""
+            while until_it_says and until_it_says not in text:
+                text += process.stdout.readline()
+            if until_it_says:
+                process.terminate()
+            text += process.communicate(timeout=60)[0]
+            hidden = [*secrets, *(b64encode(secret.encode()).decode().rstrip("=")[:-1] for secret in secrets)]
+            assert [secret for secret in hidden if secret in text] == []
+            return text
+
+        return run
+
+    def test_when_all_is_well_and_the_client_tells_all_it_does(self, said):
+        told = said("run", "--log-config", "log.json", until_it_says="Partitions assigned")
+
+        assert "SASL" in told
+
+    def test_when_the_login_is_refused(self, said):
+        told = said("topics", "plan", "--json", sasl_password="hush-wrong-hush")
+
+        assert "refuses the login" in told
+
+    def test_when_a_key_is_none(self, said):
+        told = said("topics", "plan", "--json", ssl_key_pem=self.KEY, ssl_key_password=self.KEY)
+
+        assert '"where": "kafka.ssl.key.pem"' in told
+
+    def test_when_settings_are_written_wrong(self, said, tmp_path):
+        (tmp_path / "redrive.toml").write_text(
+            f'[kafka]\n"ssl.key.password" = ["{self.KEY}"]\nsasl = "{self.KEY}"\n'
+        )
+
+        assert "the client takes texts" in said("topics", "plan")
+
+    def test_when_a_service_fails_with_them_in_hand(self, said, tmp_path):
+        text = SERVICE.format(group=GROUP, source=SOURCE)
+        failing = "settings = app.load_settings()\nraise RuntimeError(f'{app} {settings}', settings.kafka)\n"
+        (tmp_path / "shop.py").write_text(text + failing)
+
+        assert "RuntimeError" in said("topics", "plan")
