@@ -23,8 +23,16 @@ Each process tells about its own share of the work: sum over processes, `sum by 
 (`redrive run --workers`) shows its workers' metrics on one page: counters, histograms and the gauges that say so added up, of
 any other gauge one series a worker, with the label `worker`.
 
-All series but those of lag are there from the start, at 0, so that `increase()` sees the first failure.
+What one process tells for all says so: take the highest, `max by (dlq) (…)`.
+
+All series but those of lag and of unresolved letters are there from the start, at 0, so that `increase()` sees the first failure.
 Labels are bounded: names of groups, listeners and topics, `reason` and `outcome` from closed sets. Never keys, offsets, texts.
+"""
+
+_ALIASES_HEAD = """\
+# Other names
+
+Told besides, where the setting `metrics_aliases` is true.
 """
 
 _EVENTS_HEAD = """\
@@ -112,7 +120,12 @@ def pages() -> Mapping[str, str]:
     """The text of each page, by its path in the repository."""
     return {
         "docs/reference/metrics.md": "\n".join(
-            [_METRICS_HEAD, *map(_metric, (*METRICS, *SUPERVISOR_METRICS))]
+            [
+                _METRICS_HEAD,
+                *map(_metric, (*METRICS, *SUPERVISOR_METRICS)),
+                _ALIASES_HEAD,
+                *map(_metric, ALIASES),
+            ]
         ),
         "docs/reference/log-events.md": "\n".join([_EVENTS_HEAD, *map(_event, EVENTS.values())]),
         "docs/reference/client-settings.md": _client_settings(),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from redrive.core.alerts import ALERTS, rules, rules_text
-from redrive.core.catalogue import METRICS
+from redrive.core.catalogue import METRICS, SUPERVISOR_METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "runbooks"
-NAMES = {metric.name for metric in METRICS}
+NAMES = {metric.name for metric in (*METRICS, *SUPERVISOR_METRICS)}
 
 
 def all_rules(**options):

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from redrive.core.catalogue import METRICS
+from redrive.core.catalogue import METRICS, SUPERVISOR_METRICS
 from redrive.core.dashboard import ROWS, dashboard
 
-NAMES = {metric.name for metric in METRICS}
+NAMES = {metric.name for metric in (*METRICS, *SUPERVISOR_METRICS)}
 PANELS = [panel for panels in ROWS.values() for panel in panels]
 
 

@@ -184,6 +184,15 @@ CASES = (
         {**GROUP, "severity": "critical"},
         "No process of group payments is scraped any more: its records wait.",
     ),
+    Case(
+        "RedriveWorkerRestarting",
+        {'redrive_worker_restarts_total{group="payments",worker="2"}': "0x9 0+1x4 4x60"},
+        "13m",
+        "14m",
+        "30m",
+        {**GROUP, "worker": "2", "severity": "warning"},
+        "Restarts of worker 2 of group payments within 15 minutes: 4.",
+    ),
 )
 
 

@@ -26,6 +26,7 @@ from redrive.core.catalogue import (
     RETRY_LATENESS,
     RETRY_WRITE_FAILURES,
     UNRESOLVED,
+    WORKER_RESTARTS,
     Metric,
 )
 from redrive.core.policy import Criticality
@@ -224,6 +225,15 @@ _HANDLERS = (
         levels=(Level("critical", 0),),
         summary="No process of a group runs.",
         description="No process of group {{ $labels.group }} is scraped any more: its records wait.",
+    ),
+    Alert(
+        name="RedriveWorkerRestarting",
+        expr=f"{_increase(WORKER_RESTARTS, 'group, worker', '15m')} > LIMIT",
+        for_ms=0,
+        levels=(Level("warning", 3),),
+        summary="A worker ends by itself again and again.",
+        description="Restarts of worker {{ $labels.worker }} of group {{ $labels.group }} within 15 minutes: "
+        '{{ $value | printf "%.0f" }}.',
     ),
 )
 

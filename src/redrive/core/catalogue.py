@@ -151,6 +151,7 @@ UNCONFIRMED_WRITES = Metric(
     adds_up=True,
 )
 _DLQ = ("group", "listener", "dlq")
+# Not added up: at a hand-over two workers may tell the same letters for a moment.
 UNRESOLVED = Metric(
     "redrive_unresolved_letters",
     "gauge",
@@ -160,7 +161,6 @@ UNRESOLVED = Metric(
     "topic. reason foreign: of a producer that names neither group nor reason; other: of one with a reason of its own. "
     "Counted anew every 30 s (the setting unresolved_refresh). Told by one process, the one that has partition 0 of the "
     "source topic. Missing while nothing is known, and when the topic is deleted.",
-    adds_up=True,
 )
 OLDEST_UNRESOLVED = Metric(
     "redrive_oldest_unresolved_seconds",
@@ -327,7 +327,6 @@ DLQ_SIZE = Metric(
     "letters",
     ("topic",),
     "redrive_unresolved_letters by dead-letter topic, under the name that many alerts use.",
-    adds_up=True,
 )
 #: Exported besides, where the setting `metrics_aliases` asks for them.
 ALIASES = (DLQ_MESSAGES, DLQ_SIZE)

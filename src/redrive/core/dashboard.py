@@ -39,6 +39,8 @@ from redrive.core.catalogue import (
     TIER_LAG,
     UNCONFIRMED_WRITES,
     UNRESOLVED,
+    WORKER_READY,
+    WORKER_RESTARTS,
     Metric,
 )
 
@@ -175,6 +177,11 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
         ),
         _one(LOOP_STALLS, _grown(LOOP_STALLS, "group", _GROUP), "{{group}}", "Stalls of the event loop"),
         _one(ASSIGNED_PARTITIONS, _sum(ASSIGNED_PARTITIONS, "topic"), "{{topic}}", "Assigned partitions"),
+        _one(WORKER_READY, _sum(WORKER_READY, "group", _GROUP), "{{group}}", "Workers that are ready (--workers)"),
+        _one(
+            WORKER_RESTARTS, _grown(WORKER_RESTARTS, "group, worker", _GROUP), "{{group}} {{worker}}",
+            "Restarts of workers (--workers)",
+        ),
         _one(PAUSED_PARTITIONS, _sum(PAUSED_PARTITIONS, "topic"), "{{topic}}", "Paused partitions"),
     ),
 }  # fmt: skip
