@@ -11,7 +11,11 @@ from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER,
 from redrive.console.asking import Field
 from redrive.console.operations import OPERATIONS, Operation
 from redrive.core.catalogue import EVENTS, METRICS, SUPERVISOR_METRICS, LogEvent, Metric
+from redrive.core.dialect_tables import FOREIGN
+from redrive.core.dialects import REDRIVE, Dialect, HeaderField
 from redrive.core.doctor.table import CHECKS, Check
+from redrive.core.encodings import ENCODINGS, FIELDS, encodings_for
+from redrive.core.own_dialects import FIELD_NAMES
 
 ROOT = Path(__file__).parents[1]
 
@@ -83,6 +87,72 @@ Nothing is written, with one exception: `--measure-clock` creates the topic `red
 deletes it again, since only a write tells a broker's time.
 """
 
+_HEADERS_HEAD = """\
+# Headers
+
+What retries and dead letters carry besides their producer's headers; made from `src/redrive/core/dialects.py` and
+`dialect_tables.py`. A dialect is a naming and encoding of the same things. All dialects of this page are read; which are
+written is a setting:
+
+```toml
+dialects = ["redrive", "spring"]      # the default is ["redrive"], which is always among them
+```
+
+What is written is replaced on each hop, never appended, and a dead letter has each header once. All other headers pass
+through as they came: order, repeats and nulls.
+
+## What is believed
+
+- On a **source topic** headers count for nothing, but for those of a replay: `redrive-id`, `redrive-replay-id`,
+  `redrive-replays`. A producer can forge neither attempts nor due times.
+- On a **retry topic** our own headers count. Where there are none, another framework wrote the record, and its dialect is
+  read. Where our headers name what was written besides (`redrive-dialects`) and one of these counts more attempts than we
+  do, its framework had the record since: its attempts and its due time count. Without a due time a record is due at its
+  Kafka timestamp plus the topic's delay.
+- On a **dead-letter topic** whoever wrote last is believed: the dialect of the last header that is any dialect's.
+- Of a header that repeats the last one counts. Where a dialect has several headers for one thing, the first one of its table.
+- What can't be read or can't be true (attempt 99,999, due in the year 12,000) counts as absent and is counted in
+  `redrive_envelope_errors_total`. It never makes a record poison.
+"""
+
+_DIALECT_NOTES = {
+    "redrive": "Our own. Always written.",
+    "spring": "Spring Kafka: `@RetryableTopic` (`retry_topic-…`, `kafka_…`), and a `DeadLetterPublishingRecoverer` by itself (`kafka_dlt-…`).",
+    "x-dashed": "The style of plain services, dashed.",
+    "x-retry": "The style of plain services, in capitals.",
+    "connect": "Dead letters of Kafka Connect's sinks (`errors.deadletterqueue.context.headers.enable=true`).",
+    "streams": "Dead letters of Kafka Streams (KIP-1034).",
+    "share": "Dead letters of share groups (KIP-1191). Without `errors.deadletterqueue.copy.record.enable` they have no value.",
+    "smallrye": "SmallRye Reactive Messaging (Quarkus): `delayed-retry-topic` and `dead-letter-queue`.",
+    "micronaut": "Micronaut Kafka's `@ErrorStrategy` with retry topics or a dead-letter topic.",
+    "arroyo": "Dead letters of Arroyo (Sentry). They don't say their topic.",
+}
+_ON = {
+    "any": "",
+    "retry": "retries",
+    "letter": "dead letters",
+    "never": "not written",
+    "theirs": "not written: the producer's own",
+}
+_COUNTS = {"runs": "", "next-run": ", the number of the coming run", "retries": ", retries so far"}
+
+_OWN_DIALECT = """\
+## A dialect of your own
+
+```toml
+dialects = ["redrive", "billing"]     # leave it out here, and it is read only
+
+[own_dialects.billing]
+attempt = { header = "Billing-Attempt", encoding = "int32", counts = "next-run" }
+due = { header = "Billing-Not-Before", encoding = "iso-8601" }
+source_topic = "Billing-Topic"
+```
+
+`counts` says what a header of attempts counts: `runs` so far (the default), the number of the coming run (`next-run`), or
+`retries` so far. `event_id` is read, never written: as a rule it is the producer's own. What can't be meant is told at the
+start, with its path.
+"""
+
 
 _HTTP_HEAD = """\
 # HTTP API
@@ -131,6 +201,7 @@ def pages() -> Mapping[str, str]:
         "docs/reference/client-settings.md": _client_settings(),
         "docs/reference/http-api.md": "\n".join([_HTTP_HEAD, *map(_http, OPERATIONS)]),
         "docs/reference/doctor.md": "\n".join([_DOCTOR_HEAD, *map(_check, CHECKS)]),
+        "docs/reference/headers.md": _headers(),
     }
 
 
@@ -200,6 +271,44 @@ def _table(changes: Iterable[Changed]) -> list[str]:
         f"| `{one.name}` | `{one.value}` | {'fixed' if one.fixed else ''} | {one.reason} |" for one in changes
     ]
     return ["| setting | value | | why |", "|---|---|---|---|", *rows]
+
+
+def _headers() -> str:
+    fields = [
+        f"| `{name}` | {FIELDS[field].meaning} | {_listed(encodings_for(field))} |"
+        for name, field in FIELD_NAMES.items()
+    ]
+    return "\n".join(
+        [
+            _HEADERS_HEAD,
+            *(line for dialect in (REDRIVE, *FOREIGN.values()) for line in _dialect(dialect)),
+            _OWN_DIALECT,
+            "| field | what it says | encodings, the usual one first |",
+            "|---|---|---|",
+            *fields,
+            "",
+            "## Encodings",
+            "",
+            "| encoding | |",
+            "|---|---|",
+            *(f"| `{name}` | {what} |" for name, what in ENCODINGS.items()),
+            "",
+        ]
+    )
+
+
+def _dialect(dialect: Dialect) -> Iterable[str]:
+    yield from (f"## `{dialect.name}`", "", _DIALECT_NOTES[dialect.name], "")
+    yield from ("| header | says | encoding | on |", "|---|---|---|---|")
+    for line in dialect.fields:
+        encoding = line.encoding or _own_encoding(line)
+        meaning = f"{FIELDS[line.field].meaning}{_COUNTS[line.counts]}"
+        yield f"| `{line.header}` | {meaning} | {encoding} | {_ON[line.on]} |"
+    yield ""
+
+
+def _own_encoding(line: HeaderField) -> str:
+    return encodings_for(line.field)[0]
 
 
 def _listed(names: Iterable[str]) -> str:

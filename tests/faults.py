@@ -120,12 +120,15 @@ class _Serving:
         cluster = KafkaCluster(client_conf(user))
         topics = cluster.describe()
         identity = identities(cluster, topics)
+        plan = plan_group(resolved, settings, topics)
         engine = Engine(
-            plan_group(resolved, settings, topics),
+            plan,
             {name: one.partitions for name, one in topics.items()},
             identity,
         )
-        invokers = [Invoker(listener, clock, threading.Event()) for listener in resolved.listeners]
+        invokers = [
+            Invoker(listener, clock, threading.Event(), plan.translator) for listener in resolved.listeners
+        ]
         pump = Pump(
             engine=engine,
             source=source(KafkaSource(consumer_conf(user, group=app.group, protocol="consumer"))),

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
@@ -40,7 +41,8 @@ class App:
     `redrive.toml`; a mapping of settings by their paths (`{"bootstrap_servers": …}`) goes before both, and a `Settings`
     is taken as it is. `lifespan`: a function without arguments that gives an async context manager, entered on the
     handlers' event loop before the first record; what it yields is `record.resources`. `accepts_groups`: groups whose
-    retries and replays are this one's too, after a rename.
+    retries and replays are this one's too, after a rename. `dialects`: in which dialects headers are written, such as
+    `["redrive", "spring"]` where a Spring service reads the same retry topics; by default the setting's, `redrive`.
 
     Making an app reads nothing and connects to nothing. What is wrong with it is told all at once, with file and line,
     when it is run, planned or put in a test's harness.
@@ -53,11 +55,13 @@ class App:
         settings: Settings | Mapping[str, object] | None = None,
         lifespan: Lifespan | None = None,
         accepts_groups: Collection[str] = (),
+        dialects: Collection[str] = (),
     ) -> None:
         self._group = group
         self._settings = settings
         self._lifespan = lifespan
         self._accepts_groups = accepts_groups
+        self._dialects = dialects
         self._where = _place(_caller())
         self._declarations: list[Declaration] = []
         self._on_dead_letter: list[Declaration] = []
@@ -196,6 +200,7 @@ class App:
                 self._accepts_groups,
                 self._lifespan,
                 self._where,
+                self._dialects,
             )
         )
 
@@ -211,6 +216,8 @@ class App:
         given = {path: value for path, value in overrides.items() if value is not None}
         own = self._settings if self._settings is not None else {}
         if isinstance(own, Settings):
+            if self._dialects:
+                own = replace(own, dialects=tuple(self._dialects))
             _use_as_it_is(own, sorted(given) + (["config"] if config_file else []), self._where)
             return own
         if not isinstance(own, Mapping):
@@ -221,7 +228,8 @@ class App:
             raise SettingsError([(self._where, what)])
         from redrive.adapters.settings_source import load_settings
 
-        return load_settings(config_file=config_file, overrides={**own, **given})
+        spoken = {"dialects": list(self._dialects)} if self._dialects else {}
+        return load_settings(config_file=config_file, overrides={**own, **spoken, **given})
 
     def run(self) -> None:
         """

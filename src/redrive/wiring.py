@@ -218,7 +218,7 @@ def _pumping(
 
     clock = SystemClock()
     stop = threading.Event()
-    invokers = [Invoker(listener, clock, stop) for listener in app.listeners]
+    invokers = [Invoker(listener, clock, stop, parts.plan.translator) for listener in app.listeners]
     user = settings.client_options(app.group)
     pump = Pump(
         engine=Engine(parts.plan, parts.counts, parts.identity),

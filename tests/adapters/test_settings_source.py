@@ -168,6 +168,7 @@ class TestSources:
             "log_level": "INFO",
             "group_protocol": "auto",
             "topic_style": "dotted",
+            "dialects": "redrive",
         }
         for path, field in PATHS.items():
             if path in TABLES:
@@ -373,3 +374,44 @@ class TestTables:
     def test_a_mistyped_variable_is_guessed_and_its_value_not_told(self, monkeypatch, name, told):
         monkeypatch.setenv(name, "a-secret-value-0123456789")
         assert _problems(overrides=SERVERS) == [told]
+
+
+class TestDialects:
+    TABLE = """
+bootstrap_servers = "kafka:9092"
+dialects = ["redrive", "mine"]
+
+[own_dialects.mine]
+attempt = "Mine-Attempt"
+due = { header = "Mine-Due", encoding = "iso-8601" }
+"""
+
+    def test_a_dialect_of_the_user_s_own_is_a_table_in_the_file(self):
+        _file(self.TABLE)
+        settings = load_settings()
+        assert (settings.dialects, [each.name for each in settings.translator.written]) == (
+            ("redrive", "mine"),
+            ["mine", "redrive"],
+        )
+
+    def test_dialects_are_a_list_in_the_environment(self, monkeypatch):
+        monkeypatch.setenv("REDRIVE_DIALECTS", "redrive, spring")
+        assert load_settings(overrides=SERVERS).dialects == ("redrive", "spring")
+
+    def test_what_is_wrong_with_one_is_told_with_its_path_and_its_file(self):
+        _file(self.TABLE.replace("iso-8601", "sundial").replace("attempt", "atempt"))
+        assert _problems() == [
+            "own_dialects.mine.atempt (redrive.toml): 'atempt' is no field: did you mean attempt?",
+            (
+                "own_dialects.mine.due (redrive.toml): the encoding 'sundial' doesn't fit due; it is one of decimal, int64, "
+                "big-integer, decimal-seconds, int64-seconds, iso-8601"
+            ),
+        ]
+
+    def test_a_table_cannot_be_written_in_the_environment(self, monkeypatch):
+        monkeypatch.setenv("REDRIVE_OWN_DIALECTS__MINE__ATTEMPT", "x")
+        told = "unknown setting; a dialect of your own is a table: write [own_dialects.NAME] in redrive.toml"
+        assert _problems(overrides=SERVERS) == [f"REDRIVE_OWN_DIALECTS__MINE__ATTEMPT: {told}"]
+
+    def test_what_is_no_table_at_all(self):
+        assert "own_dialects (app or command line)" in _problems(overrides={**SERVERS, "own_dialects": 3})[0]

@@ -52,7 +52,7 @@ def test_what_is_no_position_is_refused_in_words(text):
 def test_a_glance_sees_what_the_whole_envelope_says(headers):
     whole = read_envelope(headers)[0]
     expected = (whole.group, whole.reason, whole.failure_type, whole.event_id, whole.replay_topic)
-    assert tuple(glance(headers)) == expected
+    assert tuple(glance(headers))[:5] == expected
 
 
 @given(_headers)

@@ -8,7 +8,7 @@ from redrive.deadletters.letters import Glance, Position
 from redrive.deadletters.states import UNREADABLE, Mark, Release, State, follow
 from redrive.deadletters.tally import Tally
 
-OURS = Glance("payments", "permanent", "KeyError", "orders/0/1", "orders.retry.5s")
+OURS = Glance("payments", "permanent", "KeyError", "orders/0/1", "orders.retry.5s", dialect="redrive")
 
 
 def tally(*, groups=("payments",), most=1_000):

@@ -59,7 +59,7 @@ def load_settings(
     told = {problem.where for problem in unread}
     found = [*unread, *(problem for problem in settings.problems() if problem.where not in told)]
     problems = [problem for layer in layers for problem in layer.problems]
-    problems += [Problem(_at(where, origins.get(where)), what) for where, what in found]
+    problems += [Problem(_at(where, _origin_of(where, origins)), what) for where, what in found]
     if problems:
         raise SettingsError(problems)
     return settings
@@ -133,6 +133,7 @@ def _with_tables(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 def _from_environment() -> _Layer:
     found = EnvSettingsSource(_Variables)()
+    found.pop("own_dialects", None)  # told below
     if not isinstance(found.get("kafka", {}), dict):
         del found["kafka"]  # REDRIVE_KAFKA itself, told below
     for table, names in TABLES.items():
@@ -147,8 +148,10 @@ def _from_environment() -> _Layer:
         path, _, option = key.partition("__")
         if path == "kafka" and option:
             layer.origins[f"kafka.{_option_name(option.replace('__', '.'))}"] = name
-        elif (dotted := key.replace("__", ".")) in _KNOWN and dotted != "kafka":
+        elif (dotted := key.replace("__", ".")) in _KNOWN and dotted not in {"kafka", "own_dialects"}:
             layer.origins[dotted] = name
+        elif key == "own_dialects" and not os.environ[name]:
+            continue
         else:
             layer.problems.append(Problem(name, f"unknown setting{_meant_variable(key)}"))
     return layer
@@ -175,6 +178,13 @@ def _at(where: str, origin: str | None) -> str:
     return f"{where} ({origin})" if origin else where
 
 
+def _origin_of(where: str, origins: Mapping[str, str]) -> str | None:
+    """Where a path was written, or the table that it is in."""
+    while where and where not in origins:
+        where = where.rpartition(".")[0]
+    return origins.get(where)
+
+
 def _meant(given: str, prefix: str = "") -> str:
     close = get_close_matches(given, sorted(_KNOWN), n=1)
     if not close:
@@ -186,6 +196,8 @@ def _meant_variable(key: str) -> str:
     if key.startswith("kafka"):
         option = key.removeprefix("kafka").strip("_") or "security_protocol"
         return f"; client settings have two underscores: {_PREFIX}KAFKA__{option.upper()}"
+    if key.startswith("own_dialects"):
+        return "; a dialect of your own is a table: write [own_dialects.NAME] in redrive.toml"
     table, _, name = key.partition("__")
     return _meant(f"{table}.{name}" if table in TABLES else table, _PREFIX)
 
@@ -295,6 +307,8 @@ class _Model(BaseModel):
     tier_outage: _Duration = _DEFAULT.tier_outage_ms
     brake: bool = _DEFAULT.brake
     accepts_groups: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.accepts_groups
+    dialects: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.dialects
+    own_dialects: dict[str, Any] = {}
     http: str = _DEFAULT.http
     unresolved_refresh: _Duration = _DEFAULT.unresolved_refresh_ms
     metrics_aliases: bool = _DEFAULT.metrics_aliases

@@ -45,7 +45,8 @@ def open_counter(found: "MaybeLoaded", client_id: str, output: "Output") -> "Cou
 
     name = found.app.group if found.app else client_id
     cluster = connect(found.settings, name, output)
-    desk = Desk(cluster, KafkaLog(found.settings.client_options(name)), SystemClock())
+    log = KafkaLog(found.settings.client_options(name))
+    desk = Desk(cluster, log, SystemClock(), found.settings.translator)
     if found.app is None:
         return Counter(desk, Names((found.settings.naming, *ALL_STYLES)), frozenset())
     groups = {found.app.group, *found.app.accepts_groups, *found.settings.accepts_groups, ""}

@@ -13,6 +13,7 @@ import typer
 
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_named
 from redrive.cli.output import ExitCode, Output, reporting
+from redrive.core.dialect_tables import FOREIGN
 
 if TYPE_CHECKING:
     from redrive.deadletters.counter import Counter
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
     from redrive.deadletters.states import StateBook
     from redrive.deadletters.topics import Names
 
+#: Topics for which it is asked who reads them: each question is a round trip for every group.
+_MOST_TOLD = 10
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Dead letters: count them by cause, look at one, send them back to the group that failed them, discard them.",
+    epilog=f"Those of other systems are understood too, by their headers: {', '.join(FOREIGN)}, and your own_dialects. "
+    "Name their topics.",
 )
 
 Topics = Annotated[
@@ -128,7 +134,7 @@ def ls(
     """Count dead letters by topic, reason, failure type and group; or list them. Changes nothing."""
     from redrive.cli import dlq_view
     from redrive.deadletters.selection import Selection
-    from redrive.deadletters.summary import count_letters, list_letters
+    from redrive.deadletters.summary import count_listed, list_letters
 
     with reporting(as_json=json) as output:
         counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
@@ -141,12 +147,12 @@ def ls(
             from_ms=_ago(newer_than, "--newer-than"),
             until_ms=_ago(older_than, "--older-than"),
         )
+        desk = counter.desk
+        letters = list_letters(selection, books, desk.log, unresolved=unresolved, translator=desk.translator)
         if everything:
-            letters = list(list_letters(selection, books, counter.desk.log, unresolved=unresolved))
-            dlq_view.show_list(output, letters)
+            dlq_view.show_list(output, list(letters))
         else:
-            rows = count_letters(selection, books, counter.desk.log, unresolved=unresolved)
-            dlq_view.show_counts(output, rows, [book.dlq.topic for book in books])
+            dlq_view.show_counts(output, count_listed(letters), [book.dlq.topic for book in books])
         dlq_view.warn(output, books)
 
 
@@ -170,9 +176,11 @@ def show(
         [position] = _positions([at], "DLQ/PARTITION/OFFSET")
         counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
         [book] = counter.books([position.topic])
-        letter = find_letter(position, book, counter.desk.log)
+        translator = counter.desk.translator
+        letter = find_letter(position, book, counter.desk.log, translator=translator)
         mark = book.mark(position, letter.record.timestamp()[1])
-        dlq_view.show_letter(output, letter, mark, book.history(position), full=full)
+        said = dlq_view.Told(letter, mark, book.history(position))
+        dlq_view.show_letter(output, said, translator, full=full)
 
 
 @app.command()
@@ -202,6 +210,8 @@ def replay(
 ) -> None:
     """
     Send dead letters back to the group that failed them: attempt 1, due at once, nothing else changed.
+
+    Letters of other systems go to the topic that they came from, to every group that reads it.
 
     Prints what it will do, and asks. The letters stay where they are; what was sent isn't sent again unasked.
     """
@@ -359,11 +369,14 @@ def _plan(
     books = counter.books(topics or sorted(named))
     if not (selection.groups or selection.names):
         selection = msgspec.structs.replace(selection, groups=counter.groups_of(topics))
-    plan = make_plan(selection, books, counter.desk.log, kind=kind, to=to)
-    existing = counter.desk.cluster.describe()
-    readers = counter.desk.cluster.readers([to])[to] if to in existing else ()
+    desk = counter.desk
+    plan = make_plan(selection, books, desk.log, kind=kind, to=to, translator=desk.translator)
+    existing = desk.cluster.describe()
+    # What no single group has to itself: who reads it is what a person must know before it is sent.
+    shared = ([to] if to else plan.shared_targets())[:_MOST_TOLD]
+    readers = desk.cluster.readers([topic for topic in shared if topic in existing])
     work = _Work(counter, books, plan, plan_values(plan, readers))
-    dlq_view.show_plan(output, plan, existing.keys(), to=to, readers=readers)
+    dlq_view.show_plan(output, plan, existing.keys(), readers=readers)
     dlq_view.warn(output, books)
     if not plan.entries:
         output.result(work.as_json)

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from redrive.cli.output import Output
 from redrive.core.dialects import foreign_headers
 from redrive.core.record import headers_of
+from redrive.core.translator import Translator
 from redrive.deadletters.accounts import listed_values, row_values, state_notes
 from redrive.deadletters.letters import Letter
 from redrive.deadletters.portrait import Payload, header_text, payload_values, portray, portray_bytes
@@ -24,6 +25,7 @@ _TOLD = 20
 _WIDEST = 60
 
 _HINTS = {
+    "without its value, which its share group didn't copy": "errors.deadletterqueue.copy.record.enable=true copies them",
     "poison": "--include-poison, or named by --at",
     "unknown whether it was sent": "--again, after a look at what the group did with it",
     "foreign, doesn't say where to go": "--to TOPIC",
@@ -41,7 +43,7 @@ def show_counts(output: Output, rows: Sequence[Row], topics: Sequence[str]) -> N
             [
                 (
                     row.topic,
-                    _cut(row.reason) or "(foreign)",
+                    _cut(row.reason) or f"({row.dialect or 'foreign'})",
                     _cut(row.failure_type) or "-",
                     _cut(row.group) or "-",
                     f"{row.unresolved}{f' ({row.unknown} unknown)' if row.unknown else ''}",
@@ -56,6 +58,11 @@ def show_counts(output: Output, rows: Sequence[Row], topics: Sequence[str]) -> N
     letters, unresolved = sum(row.letters for row in rows), sum(row.unresolved for row in rows)
     where = f"{len(topics)} topic{'s' * (len(topics) != 1)}" if topics else "no dead-letter topic here"
     output.line(f"{letters} dead letter{'s' * (letters != 1)}, {unresolved} unresolved ({where})")
+    if unknown := sum(row.letters for row in rows if not row.dialect):
+        output.line(
+            f"{unknown} foreign: their headers are no known dialect's; what they are called can be said in "
+            "[own_dialects] of redrive.toml"
+        )
     causes = [row_values(row) for row in rows]
     output.result({"topics": list(topics), "letters": letters, "unresolved": unresolved, "causes": causes})
 
@@ -70,7 +77,7 @@ def show_list(output: Output, letters: Sequence[Listed]) -> None:
                     one.position,
                     when(one.timestamp_ms),
                     one.mark.shown if one.mark else "open",
-                    _cut(one.seen.reason) or "(foreign)",
+                    _cut(one.seen.reason) or f"({one.seen.dialect or 'foreign'})",
                     _cut(one.seen.failure_type) or "-",
                     _cut(one.seen.group) or "-",
                     _cut(one.seen.event_id) or "-",
@@ -83,15 +90,26 @@ def show_list(output: Output, letters: Sequence[Listed]) -> None:
     output.result({"letters": [listed_values(one) for one in letters]})
 
 
-def show_letter(
-    output: Output, letter: Letter, mark: Mark | None, changes: Sequence[Mark | Release], *, full: bool
-) -> None:
+class Told(NamedTuple):
+    """A letter, its state, and all that was done with it."""
+
+    letter: Letter
+    mark: Mark | None
+    changes: Sequence[Mark | Release]
+
+
+def show_letter(output: Output, told: Told, translator: Translator, *, full: bool) -> None:
     """The answer of `show`: the only one that tells what a record holds."""
-    values = portray(letter, mark, changes)
+    letter = told.letter
+    values = portray(*told)
     record = letter.record
     for name, text in _facts(values):
         output.line(f"{name + ':':<16}{text}")
+    # What was understood has been told; in --json all headers are there as they came.
+    understood = translator.names_in(letter.dialect) - set(letter.unreadable)
     for name, value in foreign_headers(headers_of(record)):
+        if name in understood:
+            continue
         shown = header_text(value)
         output.line(f"{'header:':<16}{name} = {'(null)' if shown is None else shown}")
     _show_history(output, values)
@@ -101,9 +119,12 @@ def show_letter(
     _show_payload(output, "key", portray_bytes(record.key(), full=full))
     if letter.has_lost_its_value:
         output.line()
-        output.line(
-            "value: lost; it was too large for this topic. See the source for as long as it is kept there"
+        why = (
+            "not here; its share group's dead-letter queue copies no records"
+            if letter.is_pointer
+            else "lost; it was too large for this topic"
         )
+        output.line(f"value: {why}. See the source for as long as it is kept there")
     else:
         _show_payload(output, "value", portray_bytes(record.value(), full=full))
     output.result({**values, "key": payload_values(record.key()), "value": payload_values(record.value())})
@@ -114,7 +135,7 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "at", values["at"]
     yield "state", values["state"]
     if values["foreign"]:
-        yield "foreign", "not written by redrive: it says neither a reason nor a group"
+        yield "foreign", _whose(values["dialect"])
     yield "since", when(values["dead_lettered_ms"])
     if values["reason"]:
         yield "reason", values["reason"]
@@ -141,6 +162,12 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "unreadable", ", ".join(values["unreadable_headers"])
 
 
+def _whose(dialect: str) -> str:
+    if not dialect:
+        return "not written by redrive, and its headers are no known dialect's"
+    return f"not written by redrive; its headers are those of the dialect {dialect}"
+
+
 def _show_history(output: Output, values: Mapping[str, Any]) -> None:
     for change in values["history"]:
         who = " ".join(filter(None, [when(change.get("when_ms")), change.get("who", "")]))
@@ -160,9 +187,9 @@ def _show_payload(output: Output, name: str, payload: Payload) -> None:
 
 
 def show_plan(
-    output: Output, plan: Plan, existing: Collection[str], *, to: str, readers: Sequence[str]
+    output: Output, plan: Plan, existing: Collection[str], *, readers: Mapping[str, Sequence[str]]
 ) -> None:
-    """What is about to be done; programs get it with the result."""
+    """What is about to be done; programs get it with the result. `readers`: of the topics that no group has to itself."""
     rows = [
         (source, target or "-", sum(reasons.values()), _reasons(reasons), _trouble(plan, target, existing))
         for (source, target), reasons in plan.routes().items()
@@ -180,10 +207,13 @@ def show_plan(
         output.line(f"not found: {missing}")
     if len(plan.missing) > _TOLD:
         output.line(f"not found: {len(plan.missing) - _TOLD} more")
-    if to and readers:
-        output.line(f"{to} is read by {', '.join(readers)}: each of these groups gets the letters")
-    elif to and to in existing:
-        output.line(f"{to} is read by no group that has committed anything")
+    for topic, groups in readers.items():
+        if groups:
+            output.line(f"{topic} is read by {', '.join(groups)}: each of these groups gets the letters")
+        else:
+            output.line(f"{topic} is read by no group that has committed anything")
+    if (more := len(plan.shared_targets()) - len(readers)) > 0 and readers:
+        output.line(f"and {more} more topics, which any group may read")
     if not plan.entries and not plan.left_out and plan.seen:
         output.line(f"nothing matches; there are {_reasons(plan.seen)}")
 

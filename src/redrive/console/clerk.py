@@ -1,7 +1,7 @@
 """What is done with dead letters for whoever asks over HTTP. All of it blocks: it runs in a thread."""
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from redrive.console.problems import Problem
@@ -20,7 +20,7 @@ from redrive.deadletters.letters import Position
 from redrive.deadletters.pages import read_page
 from redrive.deadletters.portrait import find_letter, portray, portray_bytes
 from redrive.deadletters.replay import Job
-from redrive.deadletters.selection import Kind, Selection, make_plan
+from redrive.deadletters.selection import Kind, Plan, Selection, make_plan
 from redrive.deadletters.states import Author, StateBook
 from redrive.deadletters.summary import Row, count_letters
 from redrive.deadletters.topics import find_dlqs, open_dlqs
@@ -68,7 +68,8 @@ class Clerk:
         counter = self._interruptible(stop)
         dlqs = find_dlqs(counter.desk.cluster, counter.names)
         books = counter.read([dlq for dlq in dlqs if self._topics is None or dlq.topic in self._topics])
-        rows = count_letters(Selection(groups=counter.groups), books, counter.desk.log)
+        translator = counter.desk.translator
+        rows = count_letters(Selection(groups=counter.groups), books, counter.desk.log, translator=translator)
         by_topic = [(book, [row for row in rows if row.topic == book.dlq.topic]) for book in books]
         topics = [_topic_values(book, of_topic) for book, of_topic in by_topic]
         return {
@@ -91,7 +92,10 @@ class Clerk:
         """Letters of a topic, without what they hold. Raises Problem, PortError."""
         counter = self._interruptible(stop)
         book = self._book(counter, topic)
-        page = read_page(selection, book, counter.desk.log, limit=limit, start=start, states=states)
+        desk = counter.desk
+        page = read_page(
+            selection, book, desk.log, limit=limit, start=start, states=states, translator=desk.translator
+        )
         return {
             "topic": topic,
             "letters": [letter_values(letter, mark) for letter, mark in page.letters],
@@ -104,7 +108,7 @@ class Clerk:
         counter = self._interruptible(stop)
         book = self._book(counter, position.topic)
         try:
-            letter = find_letter(position, book, counter.desk.log)
+            letter = find_letter(position, book, counter.desk.log, translator=counter.desk.translator)
         except ReplayRefused as error:
             raise Problem(404, str(error)) from None
         if self.groups and letter.envelope.group not in self.groups:
@@ -126,15 +130,15 @@ class Clerk:
         log = _Interruptible(self._counter.desk.log, stop)
         desk = self._counter.desk._replace(log=log)
         book = self._book(self._counter._replace(desk=desk), topic)
-        plan = make_plan(order.selection, [book], log, kind=order.kind)
+        plan = make_plan(order.selection, [book], log, kind=order.kind, translator=desk.translator)
         answer = {
             "dry_run": order.dry_run,
-            **plan_values(plan, ()),
+            **plan_values(plan, {}),
             "letters": [
                 {"at": str(entry.position), "reason": entry.reason, "target": entry.target}
                 for entry in plan.entries
             ],
-            "notes": [*state_notes([book]), *_target_notes(plan.routes(), desk.cluster.describe())],
+            "notes": [*state_notes([book]), *_target_notes(plan, desk.cluster.describe())],
         }
         if order.dry_run:
             return answer
@@ -211,6 +215,8 @@ def _topic_values(book: StateBook, rows: Sequence[Row]) -> Answer:
     }
 
 
-def _target_notes(routes: Iterable[tuple[str, str]], existing: Collection[str]) -> Iterator[str]:
-    for target in sorted({target for _, target in routes if target and target not in existing}):
+def _target_notes(plan: Plan, existing: Collection[str]) -> Iterator[str]:
+    for target in plan.shared_targets():
+        yield f"{target}: letters of other systems go to the topic that they came from, to every group that reads it"
+    for target in sorted({target for _, target in plan.routes() if target and target not in existing}):
         yield f"{target} doesn't exist: letters for it fail; `redrive topics apply` creates it"

@@ -30,7 +30,7 @@ def _ref(name: str) -> dict[str, Any]:
 
 
 _CAUSE = {
-    "topic": _TEXT, "reason": _TEXT, "type": _TEXT, "group": _TEXT, "letters": _COUNT, "unresolved": _COUNT,
+    "topic": _TEXT, "reason": _TEXT, "type": _TEXT, "group": _TEXT, "dialect": _TEXT, "letters": _COUNT, "unresolved": _COUNT,
     "unknown": _COUNT, "resolved": _COUNT, "first_seen_ms": _MS, "last_seen_ms": _MS,
 }  # fmt: skip
 _TOPIC = {
@@ -38,7 +38,7 @@ _TOPIC = {
     "causes": _list("Cause"), "causes_omitted": _COUNT,
 }  # fmt: skip
 _LISTED = {
-    "at": _TEXT, "state": {"type": "string", "enum": [str(state) for state in STATES]}, "foreign": _FLAG,
+    "at": _TEXT, "state": {"type": "string", "enum": [str(state) for state in STATES]}, "foreign": _FLAG, "dialect": _TEXT,
     "dead_lettered_ms": _MS, "reason": _TEXT, "group": _TEXT, "listener": _TEXT, "event_id": _TEXT,
     "source": {"type": ["object", "null"]}, "source_timestamp_ms": _MS, "failure": {"type": "object"},
     "attempts": _COUNT, "first_failed_ms": _MS, "last_failed_ms": _MS, "replays": _COUNT, "replay_id": _TEXT,

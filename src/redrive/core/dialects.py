@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,12 +37,18 @@ _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 
 
+#: On which records a line is written: retries and dead letters, one of them, or none, because another line says the
+#: same (`never`), or because the header is the producer's (`theirs`: also left alone where a dialect is replaced).
+On = Literal["any", "retry", "letter", "never", "theirs"]
+
+
 class HeaderField(NamedTuple):
     """
     One line of a dialect: which envelope field, under which name, in which encoding.
 
     `encode` turns the field's value into bytes. `decode` turns bytes (or None, from a null header) back, and refuses
-    what it can't read or believe by raising. `always`: written also when it has its default.
+    what it can't read or believe by raising. `always`: written also when it has its default. `encoding` and `counts`
+    are the names by which `encodings.py` gave the two; our own dialect has texts and decimal digits.
     """
 
     field: str
@@ -50,6 +56,9 @@ class HeaderField(NamedTuple):
     encode: Callable[[Any], bytes]
     decode: Callable[[Any], object]
     always: bool = False
+    encoding: str = ""
+    on: On = "any"
+    counts: str = "runs"
 
 
 class _Writer(NamedTuple):

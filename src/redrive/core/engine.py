@@ -56,7 +56,7 @@ class Engine:
         self._plan = plan
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
-        self.successors = Successors(plan.group, self._outbox, self.partitions)
+        self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator)
         self.commits = Commits(plan.commit_interval_ms, identity)
         self.listeners = [
             ListenerState(index, listener, plan.run_records) for index, listener in enumerate(plan.listeners)
@@ -69,7 +69,7 @@ class Engine:
             for tier in (*listener.plan.tiers, *listener.plan.drained):
                 self._roles[tier.topic] = (listener, tier)
         self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
-        self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes)
+        self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes, plan.translator)
         self._next_look_ms = 0.0
 
     @property
@@ -464,7 +464,7 @@ class Engine:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def _hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
-        self._waiting.hold(lane, tier, records, end)
+        self._waiting.hold(lane, tier, records, end, now)
         if not lane.is_paused and self._waiting.is_over(lane):
             self._pause([lane])
         if self._waiting.next_wake_ms <= now.wall_ms:

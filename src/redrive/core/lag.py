@@ -9,11 +9,12 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from redrive.core.dialects import read_envelope
 from redrive.core.offsets import Range, decode_metadata
 from redrive.core.plan import Tier
-from redrive.core.record import RawRecord, TopicPartition, headers_of
+from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.router import MAX_WAIT_MS
+from redrive.core.successors import envelope_of
+from redrive.core.translator import PLAIN, Translator
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,14 @@ def measure(
     return PartitionLag(key, end, committed, frontier, ranges, max(0, first - committed), told.ignored)
 
 
-def look_at_record(record: RawRecord, tier: Tier | None, groups: frozenset[str]) -> Oldest:
+def look_at_record(
+    record: RawRecord, tier: Tier | None, groups: frozenset[str], translator: Translator = PLAIN
+) -> Oldest:
     """Gives what is told of an unfinished record. `tier`: the topic it was read from, None for a source."""
     timestamp_ms = record.timestamp()[1]
     if tier is None:
         return Oldest(record.offset(), timestamp_ms)
-    said, _ = read_envelope(headers_of(record))
+    said, _ = envelope_of(record, translator)
     failure = " ".join(filter(None, [said.failure_kind, said.failure_type]))
     return Oldest(
         record.offset(),

@@ -3,6 +3,7 @@
 import msgspec
 
 from redrive.core.policy import Criticality, GiveUp, RetryPolicy
+from redrive.core.translator import PLAIN, Translator
 
 
 class Now(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +63,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     commit_interval_ms: int = 1000
     #: Records in a run, at most.
     run_records: int = 1_000
+    #: What reads and writes the headers of retries and dead letters.
+    translator: Translator = PLAIN
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only
 from redrive.core.envelope import Envelope, is_own_header
 
 
@@ -134,8 +135,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def event_id(self) -> str:
         """The same in every attempt and replay of this record: use it to recognise what was done before."""
-        if self._envelope is not None and self._envelope.event_id:
-            return self._envelope.event_id
+        if event_id := self._said().event_id:
+            return event_id
         return f"{self._raw.topic()}/{self._raw.partition()}/{self._raw.offset()}"
 
     @property
@@ -159,4 +160,13 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def is_replay(self) -> bool:
         """Whether a person sent this record again from the dead-letter topic."""
-        return bool(self._envelope and self._envelope.replay_id)
+        return bool(self._said().replay_id)
+
+    def _said(self) -> Envelope:
+        """The envelope; of a record on a source topic what a replay that was sent there says: nothing else counts."""
+        if self._envelope is not None:
+            return self._envelope
+        headers = headers_of(self._raw)
+        if headers and any(name == "redrive-replay-id" for name, _ in headers):
+            return replay_headers_only(read_envelope(headers)[0])
+        return NO_ENVELOPE

@@ -6,13 +6,16 @@ sizes are written with their unit there and hold numbers here: `commit_interval 
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 from redrive.core.client_options import ClientOptions, option_problems
+from redrive.core.dialects import REDRIVE
+from redrive.core.own_dialects import dialect_problems, translator_of
 from redrive.core.topic_plan import DEFAULT_TIER_OUTAGE_MS
 from redrive.core.topology import Naming, naming_problems
+from redrive.core.translator import Translator
 from redrive.core.units import format_duration, format_size
 from redrive.errors import Problem
 
@@ -87,6 +90,10 @@ class Settings:
     brake: bool = True
     #: Groups whose retries and replays are ours too, after the app was renamed.
     accepts_groups: tuple[str, ...] = ()
+    #: In which dialects headers are written, `redrive` among them; all that are known are read.
+    dialects: tuple[str, ...] = (REDRIVE.name,)
+    #: Dialects of the user's own by name, each a table of fields and their headers, see `own_dialects.py`.
+    own_dialects: Mapping[str, object] = field(default_factory=dict)
     #: Where probes and metrics are served, `host:port`; empty: nowhere.
     http: str = ""
     #: How often the unresolved dead letters are counted for the metrics.
@@ -112,6 +119,11 @@ class Settings:
             parked=self.parked_topic or None,
         )
 
+    @property
+    def translator(self) -> Translator:
+        """Reads and writes headers in the dialects of these settings. Raises KeyError where `problems` has any of them."""
+        return translator_of(self.dialects, self.own_dialects)
+
     def client_options(self, group: str) -> dict[str, str]:
         """Gives all that the user says to the Kafka client, by librdkafka's names. It holds secrets in the clear."""
         return {
@@ -134,6 +146,7 @@ class Settings:
                 _ranges,
                 _topics,
                 _groups,
+                _dialects,
                 _times,
                 _address,
                 _console,
@@ -272,6 +285,10 @@ def _groups(settings: Settings) -> _Problems:
         yield "accepts_groups", "has an empty name; give groups by their names"
     if repeated := sorted({group for group in groups if groups.count(group) > 1}):
         yield "accepts_groups", f"has {', '.join(map(repr, repeated))} twice; once is enough"
+
+
+def _dialects(settings: Settings) -> _Problems:
+    yield from dialect_problems(settings.dialects, settings.own_dialects)
 
 
 def _times(settings: Settings) -> _Problems:

@@ -13,12 +13,13 @@ from typing import Literal
 import msgspec
 
 from redrive.core.commands import Command, Failed, Produce, Refusal, Report
-from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only, shrink, with_envelope
+from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only, shrink
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, headers_of
 from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
+from redrive.core.translator import PLAIN, Translator
 
 RESEND_FIRST_MS = 500.0
 RESEND_MOST_MS = 30_000.0
@@ -56,12 +57,23 @@ class Pending:
 
 
 class Successors:
-    """Writes successors by putting `Produce` commands into `outbox`; `partitions`: how many each topic has."""
+    """
+    Writes successors by putting `Produce` commands into `outbox`; `partitions`: how many each topic has. `translator`: in
+    which dialects their headers are written.
+    """
 
-    def __init__(self, group: str, outbox: list[Command], partitions: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        group: str,
+        outbox: list[Command],
+        partitions: Mapping[str, int],
+        translator: Translator = PLAIN,
+    ) -> None:
         self._group = group
         self._outbox = outbox
         self._partitions = partitions
+        self._translator = translator
+        self._write_headers = translator.write
         self._waiting: list[tuple[float, int, Pending]] = []
         self._sequence = 0
         #: Writes without an answer yet.
@@ -90,7 +102,7 @@ class Successors:
 
     def repost(self, lane: Lane, record: RawRecord, now: Now) -> None:
         """Post a record on that waits longer than its tier: the same attempt, the same due."""
-        envelope, _ = read_envelope(headers_of(record))
+        envelope, _ = envelope_of(record, self._translator)
         tiers = lane.listener.plan.tiers
         rest_ms = (envelope.due_ms or 0) - now.wall_ms
         topic = (
@@ -223,7 +235,7 @@ class Successors:
                 record.key(),
                 None if pending.headers_only else record.value(),
                 # Without its value for want of room, the copy gives up the producer's headers too.
-                with_envelope(None if pending.headers_only else headers_of(record), pending.envelope),
+                self._write_headers(None if pending.headers_only else headers_of(record), pending.envelope),
                 pending.alone,
             )
         )
@@ -249,6 +261,28 @@ class Successors:
             replay_id=before.replay_id,
             replays=before.replays,
         )
+
+
+def envelope_of(record: RawRecord, translator: Translator) -> tuple[Envelope, int]:
+    """What a record on a retry topic says, whoever wrote it, and how many of its headers can't be read."""
+    envelope, unreadable = translator.read_hop(headers_of(record))
+    return (envelope, len(unreadable)) if envelope.source_topic else stranger(record, translator)
+
+
+def stranger(record: RawRecord, translator: Translator) -> tuple[Envelope, int]:
+    """The same for a record that somebody wrote who doesn't know our headers, or not all of them."""
+    said, _, unreadable = translator.read(headers_of(record))
+    place = source_envelope(record)
+    if not said.source_topic:
+        # Its place on the tier is all that is known.
+        said = msgspec.structs.replace(
+            said,
+            source_topic=place.source_topic,
+            source_partition=place.source_partition,
+            source_offset=place.source_offset,
+            source_timestamp_ms=place.source_timestamp_ms,
+        )
+    return msgspec.structs.replace(said, event_id=said.event_id or place.event_id), len(unreadable)
 
 
 def source_envelope(record: RawRecord) -> Envelope:

@@ -7,12 +7,12 @@ compares one number, however many partitions wait.
 
 from collections.abc import Collection
 
-from redrive.core.dialects import read_due
 from redrive.core.lane import Lane
 from redrive.core.plan import Now, Tier
 from redrive.core.record import RawRecord, headers_of
 from redrive.core.router import MAX_WAIT_MS
 from redrive.core.schedule import NEVER_MS, wake_of
+from redrive.core.translator import PLAIN, Translator
 
 #: While workers are busy, due records are looked for no more often: fewer and longer runs.
 PACE_MS = 2.0
@@ -21,27 +21,35 @@ PACE_MS = 2.0
 class WaitingRoom:
     """
     What waits in the tiers. `groups`: whose records are ours. `window_bytes`: memory for all of them together, shared
-    evenly among the partitions. `next_wake_ms`: the wall time at which some lane must be looked at.
+    evenly among the partitions. `translator` reads their headers. `next_wake_ms`: the wall time at which some lane must
+    be looked at.
     """
 
-    def __init__(self, groups: Collection[str], window_bytes: int) -> None:
+    def __init__(self, groups: Collection[str], window_bytes: int, translator: Translator = PLAIN) -> None:
         self.next_wake_ms: float = NEVER_MS
         self.lanes: list[Lane] = []
         self._groups = frozenset((*groups, ""))
         self._window_bytes = window_bytes
+        self._translator = translator
         self._woken_mono_ms = 0.0
 
-    def hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int) -> None:
+    def hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
         """Take fetched records in; another group's are passed by. `end`: the offset behind them."""
         counters, window, ours = lane.listener.counters, lane.window, self._groups
         held: list[int] = []
-        hold = window.hold
+        hold, read_due = window.hold, self._translator.read_due
         for record in records:
             group, due_ms = read_due(headers_of(record))
+            timestamp_ms = record.timestamp()[1]
+            if due_ms is None and not group:
+                said = self._translator.read(headers_of(record)).envelope
+                group, due_ms = said.group, said.due_ms
+                if due_ms is not None:
+                    # Other frameworks hand the source's timestamp on, which says nothing of when the copy was written.
+                    timestamp_ms = max(timestamp_ms, int(now.wall_ms))
             if group not in ours:
                 counters.passed_by += 1
                 continue
-            timestamp_ms = record.timestamp()[1]
             if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * tier.delay_ms:
                 counters.envelope_errors += due_ms is not None
                 due_ms = timestamp_ms + tier.delay_ms

@@ -3,7 +3,7 @@ What is told of dead letters and of work on them, as plain values: for programs,
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ def row_values(row: Row) -> dict[str, Any]:
         "reason": row.reason,
         "type": row.failure_type,
         "group": row.group,
+        "dialect": row.dialect,
         "letters": row.letters,
         "unresolved": row.unresolved,
         "unknown": row.unknown,
@@ -40,6 +41,7 @@ def listed_values(one: Listed) -> dict[str, Any]:
         "reason": one.seen.reason,
         "type": one.seen.failure_type,
         "group": one.seen.group,
+        "dialect": one.seen.dialect,
         "event_id": one.seen.event_id or str(one.position),
     }
 
@@ -57,8 +59,8 @@ def letter_values(letter: Letter, mark: Mark | None) -> dict[str, Any]:
     return values
 
 
-def plan_values(plan: Plan, readers: Sequence[str]) -> dict[str, Any]:
-    """A plan for programs."""
+def plan_values(plan: Plan, readers: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A plan for programs. `readers`: the groups that read the targets which no single group has to itself."""
     return {
         "kind": plan.kind,
         "selected": plan.selected,
@@ -69,7 +71,7 @@ def plan_values(plan: Plan, readers: Sequence[str]) -> dict[str, Any]:
         "left_out": dict(plan.left_out),
         "beyond_limit": plan.beyond_limit,
         "missing": list(plan.missing),
-        **({"readers": list(readers)} if readers else {}),
+        **({"readers": {topic: list(groups) for topic, groups in readers.items()}} if readers else {}),
     }
 
 

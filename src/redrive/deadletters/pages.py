@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from redrive.core.record import RawRecord, TopicPartition, headers_of
+from redrive.core.translator import PLAIN, Translator
 from redrive.deadletters.letters import Letter, Position, glance, read_letter
 from redrive.deadletters.selection import Selection
 from redrive.deadletters.states import Mark, State, StateBook
@@ -31,6 +32,7 @@ def read_page(
     limit: int,
     start: Position | None = None,
     states: Collection[str] = STATES,
+    translator: Translator = PLAIN,
 ) -> Page:
     """
     Gives up to `limit` letters that a selection means, from the position `start` on. The book must have been read.
@@ -41,14 +43,14 @@ def read_page(
     for record in _from(book, log, start):
         position = Position(record.topic(), record.partition(), record.offset())
         letter_ms = record.timestamp()[1]
-        if not selection.matches(position, glance(headers_of(record)), letter_ms):
+        if not selection.matches(position, glance(headers_of(record), translator), letter_ms):
             continue
         mark = book.mark(position, letter_ms)
         if (OPEN if mark is None else mark.shown) not in states:
             continue
         if len(found) == limit:
             return Page(tuple(found), position)
-        found.append((read_letter(record), mark))
+        found.append((read_letter(record, translator), mark))
     return Page(tuple(found), None)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from redrive.core.dialects import foreign_headers
 from redrive.core.record import TopicPartition, headers_of
+from redrive.core.translator import PLAIN, Translator
 from redrive.deadletters.letters import Letter, Position, read_letter
 from redrive.deadletters.states import Mark, Release, StateBook
 from redrive.errors import ReplayRefused
@@ -69,6 +70,7 @@ def portray(letter: Letter, mark: Mark | None, changes: Sequence[Mark | Release]
         "at": str(letter.position),
         "state": mark.shown if mark is not None else "open",
         "foreign": letter.is_foreign,
+        "dialect": letter.dialect,
         "dead_lettered_ms": record.timestamp()[1],
         "reason": said.reason,
         "group": said.group,
@@ -115,7 +117,7 @@ def header_text(value: bytes | None) -> str | None:
     return f"hex:{value.hex()}" if text is None else text
 
 
-def find_letter(position: Position, book: StateBook, log: Log) -> Letter:
+def find_letter(position: Position, book: StateBook, log: Log, *, translator: Translator = PLAIN) -> Letter:
     """Gives the letter at a position. Raises ReplayRefused when there is none, and says what there is; PortError."""
     bounds = book.dlq.bounds
     if position.partition not in bounds:
@@ -126,7 +128,7 @@ def find_letter(position: Position, book: StateBook, log: Log) -> Letter:
     key = TopicPartition(position.topic, position.partition)
     for record in log.scan(key, position.offset, min(end, position.offset + 1)):
         if record.offset() == position.offset:
-            return read_letter(record)
+            return read_letter(record, translator)
     there = f"it has the offsets {first} to {end - 1}" if end > first else "it is empty"
     gap = (
         "; this one holds no record (compacted, or a transaction's marker)"

@@ -10,6 +10,7 @@ import msgspec
 
 from redrive.core.acls import ADVICE, Operation, Right, explain_lacking, on_topic
 from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.translator import PLAIN, Translator
 from redrive.deadletters.letters import Position, copy_of, read_letter
 from redrive.deadletters.pace import Pace
 from redrive.deadletters.selection import Entry, Plan
@@ -32,11 +33,12 @@ What = Literal["failed", "skipped", "not found"]
 
 
 class Desk(NamedTuple):
-    """What operations on dead letters work with."""
+    """What operations on dead letters work with. `translator`: how letters are read; by default, all known dialects."""
 
     cluster: Cluster
     log: Log
     clock: Clock
+    translator: Translator = PLAIN
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -217,7 +219,9 @@ class Job:
             book.release(back, self._author)
 
     def _copy(self, entry: Entry, record: RawRecord, counts: Mapping[str, int], now_ms: int) -> Write:
-        copy = copy_of(read_letter(record), job=self._author.job, now_ms=now_ms)
+        translator = self._desk.translator
+        letter = read_letter(record, translator)
+        copy = copy_of(letter, job=self._author.job, now_ms=now_ms, translator=translator)
         count = counts[entry.target]
         keeps = count == counts.get(copy.source_topic) and 0 <= copy.source_partition < count
         partition = copy.source_partition if keeps else -1

@@ -7,9 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from redrive.core.dialects import REDRIVE
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.router import Reason
-from redrive.deadletters.letters import Glance, Position, glance, read_letter
+from redrive.core.translator import PLAIN, Translator
+from redrive.deadletters.letters import Glance, Position, cause_of, glance, read_letter
 from redrive.deadletters.states import Mark, State, StateBook
 from redrive.errors import ReplayRefused
 from redrive.runtime.ports import Log
@@ -83,13 +85,22 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One letter of a plan. `target`: where its copy goes; `over`: the job that it has to be taken from, see `states`."""
+    """
+    One letter of a plan. `target`: where its copy goes; `over`: the job that it has to be taken from, see `states`;
+    `dialect`: whose letter it is.
+    """
 
     position: Position
     letter_ms: int
     reason: str
     target: str = ""
     over: str | None = None
+    dialect: str = REDRIVE.name
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its target is the topic that another system says it came from, unless a person said where to."""
+        return self.dialect != REDRIVE.name
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -116,21 +127,34 @@ class Plan(msgspec.Struct, frozen=True):
         """From which topic to which, and how many by reason."""
         routes: dict[tuple[str, str], Counter[str]] = {}
         for entry in self.entries:
-            routes.setdefault((entry.position.topic, entry.target), Counter())[entry.reason or "foreign"] += 1
+            routes.setdefault((entry.position.topic, entry.target), Counter())[
+                cause_of(entry.reason, entry.dialect)
+            ] += 1
         return routes
+
+    def shared_targets(self) -> Sequence[str]:
+        """The topics that copies go to because a letter of another system came from there: whoever reads them gets them."""
+        return sorted({entry.target for entry in self.entries if entry.is_foreign and entry.target})
 
 
 def make_plan(
-    selection: Selection, books: Sequence[StateBook], log: Log, *, kind: Kind, to: str = ""
+    selection: Selection,
+    books: Sequence[StateBook],
+    log: Log,
+    *,
+    kind: Kind,
+    to: str = "",
+    translator: Translator = PLAIN,
 ) -> Plan:
     """
     Look at the letters within the bounds of `books` and select. The books must have been read.
 
-    `to`: the topic that copies go to, by default each letter's own. Raises ReplayRefused for a selection that is empty or
+    `to`: the topic that copies go to; by default that by which the failing group takes replays, or, of a foreign letter,
+    the topic that it came from. Raises ReplayRefused for a selection that is empty or
     contradicts itself, PortError.
     """
     selection.require()
-    planner = _Planner(selection, kind, to)
+    planner = _Planner(selection, kind, to, translator)
     found = planner.candidates(books, log)
     if selection.limit is None:
         entries = list(found)
@@ -148,13 +172,14 @@ def make_plan(
 
 
 class _Planner:
-    def __init__(self, selection: Selection, kind: Kind, to: str) -> None:
+    def __init__(self, selection: Selection, kind: Kind, to: str, translator: Translator) -> None:
         self.left_out: Counter[str] = Counter()
         self.seen: Counter[str] = Counter()
         self.candidate_count = 0
         self._selection = selection
         self._kind = kind
         self._to = to
+        self._translator = translator
         self._found: set[Position | str] = set()
         self._takes_poison = (
             kind == "discard"
@@ -167,8 +192,8 @@ class _Planner:
         for book in books:
             for record in _letters(book, log, self._selection.at):
                 position = Position(record.topic(), record.partition(), record.offset())
-                seen = glance(headers_of(record))
-                self.seen[seen.reason or "foreign"] += 1
+                seen = glance(headers_of(record), self._translator)
+                self.seen[cause_of(seen.reason, seen.dialect)] += 1
                 if position in self._selection.at:
                     self._found.add(position)
                 letter_ms = record.timestamp()[1]
@@ -185,14 +210,22 @@ class _Planner:
                     position,
                     letter_ms,
                     seen.reason,
-                    self._to or seen.replay_topic if self._kind == "replay" else "",
+                    self._target(seen) if self._kind == "replay" else "",
                     None if mark is None else mark.job,
+                    seen.dialect,
                 )
 
     def missing(self) -> tuple[str, ...]:
         """What was named and isn't there at all."""
         wanted = {*self._selection.at, *self._selection.event_ids}
         return tuple(sorted(str(each) for each in wanted - self._found))
+
+    def _target(self, seen: Glance) -> str:
+        """Where a copy goes; "" where nobody says it."""
+        if self._to or seen.is_foreign:
+            return self._to or seen.source_topic
+        # Without a group every group that reads the target would run it.
+        return seen.replay_topic if seen.group else ""
 
     def _why_not(self, mark: Mark | None, seen: Glance, record: RawRecord) -> str:
         """Why a letter is left out, "" when it isn't."""
@@ -205,11 +238,15 @@ class _Planner:
             return ""
         if seen.reason == Reason.POISON and not self._takes_poison:
             return "poison"
-        if record.value() is None and read_letter(record).has_lost_its_value:
+        if record.value() is None and (letter := read_letter(record, self._translator)).has_lost_its_value:
+            if letter.is_pointer:
+                return "without its value, which its share group didn't copy"
             return "without its value, which was too large"
-        # Without a group every group that reads the target would run it.
-        if not self._to and not (seen.replay_topic and seen.group):
+        target = self._target(seen)
+        if not target:
             return "foreign, doesn't say where to go" if seen.is_foreign else "doesn't say where to go"
+        if target == record.topic():
+            return "says that it came from this dead-letter topic"
         return ""
 
 

@@ -77,7 +77,7 @@ class Listener:
 class ResolvedApp:
     """
     An app, checked and ready to run. `accepts_groups`: other groups whose stamped records are ours too. `on_dead_letter`:
-    what handles its dead letters, in a group of its own.
+    what handles its dead letters, in a group of its own. `dialects`: in which headers are written; empty: the setting's.
     """
 
     group: str
@@ -85,6 +85,7 @@ class ResolvedApp:
     accepts_groups: tuple[str, ...] = ()
     lifespan: Lifespan | None = None
     on_dead_letter: tuple[Listener, ...] = ()
+    dialects: tuple[str, ...] = ()
 
 
 class Serving(Protocol):

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import msgspec
 
-from redrive.core.dialects import read_due
 from redrive.core.doctor.findings import Untold
 from redrive.core.doctor.observed import Case, Observed, Skew, Stamped, versions_of
 from redrive.core.plan import Tier
@@ -14,6 +13,7 @@ from redrive.core.record import TopicPartition, headers_of
 from redrive.core.settings import MAX_POLL_INTERVAL_MS, Settings
 from redrive.core.topic_plan import ObservedTopic
 from redrive.core.topology import Role, find_orphaned_tiers
+from redrive.core.translator import PLAIN
 from redrive.errors import PortError
 from redrive.runtime.clock import Clock
 from redrive.runtime.declaration import ResolvedApp
@@ -200,7 +200,7 @@ def _read_stamps(
             if start > first:
                 cut.add(key)
             for record in eyes.log.scan(key, start, end):
-                group = read_due(headers_of(record))[0]
+                group = PLAIN.find_due(headers_of(record))[0]
                 if group and len(group) <= _LONGEST_GROUP and group.isprintable():
                     stamps[group].append((key, record.offset()))
     return stamps, cut

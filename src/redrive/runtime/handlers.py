@@ -14,12 +14,12 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from redrive.core.commands import Failed, Halt, Run, RunResult, Signal
-from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures, Kind, failure_of, signal_in
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, headers_of
-from redrive.core.successors import source_envelope
+from redrive.core.successors import stranger
+from redrive.core.translator import PLAIN, Translator
 from redrive.errors import RetryLater, Skip
 from redrive.runtime.clock import Clock
 from redrive.runtime.declaration import Listener
@@ -117,10 +117,14 @@ class Invoker:
     handlers' event loop. Both return the result and leave failures in the run.
     """
 
-    def __init__(self, listener: Listener, clock: Clock, stop: threading.Event) -> None:
+    def __init__(
+        self, listener: Listener, clock: Clock, stop: threading.Event, translator: Translator = PLAIN
+    ) -> None:
         self.listener = listener
         self.resources: Any = None
         self._clock = clock
+        self._translator = translator
+        self._read_hop = translator.read_hop
         #: Set when the process ends: pauses between tries in place are cut short.
         self._stop = stop
 
@@ -345,11 +349,12 @@ class Invoker:
         """What the headers say; None for a record of a source topic."""
         if not run.is_of_tier:
             return None
-        envelope, unreadable = read_envelope(headers_of(record))
-        run.unreadable += len(unreadable)
-        if not envelope.source_topic:
-            # Written by somebody who doesn't know our headers: its place on the tier is all that is known.
-            envelope = source_envelope(record)
+        envelope, unreadable = self._read_hop(headers_of(record))
+        if envelope.source_topic:
+            run.unreadable += len(unreadable)
+            return envelope
+        envelope, count = stranger(record, self._translator)
+        run.unreadable += count
         return envelope
 
     def _begin(self, run: Run) -> Iterator[RawRecord] | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from redrive.core.dialects import read_due
 from redrive.core.lag import Oldest, PartitionLag, TierDue, count_due, due_of, look_at_record, measure
 from redrive.core.plan import GroupPlan, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
+from redrive.core.translator import Translator
 from redrive.runtime.identities import identities
 from redrive.runtime.ports import Cluster, Committed, Reading, TopicInfo
 
@@ -47,14 +47,19 @@ def look_behind(
         plan.group,
         now_ms,
         tuple(
-            (lag, look_at_record(heads[key], tiers.get(key.topic), groups) if key in heads else None)
+            (
+                lag,
+                look_at_record(heads[key], tiers.get(key.topic), groups, plan.translator)
+                if key in heads
+                else None,
+            )
             for key, lag in lags.items()
         ),
         tuple(
             count_due(tier, waiting, now_ms, is_whole=is_whole)
             for topic, tier in tiers.items()
             if topic in topics
-            for waiting, is_whole in [_waiting(tier, lags, log, groups, records_of_tier)]
+            for waiting, is_whole in [_waiting(tier, lags, log, groups, records_of_tier, plan.translator)]
         ),
         tuple(topic for topic in plan.topics if topic not in topics),
     )
@@ -106,6 +111,7 @@ def _waiting(
     log: Reading,
     groups: frozenset[str],
     most: int,
+    translator: Translator,
 ) -> tuple[Iterator[tuple[bool, int]], bool]:
     """Of each unfinished record of a tier whether it is ours, and its due; and whether these are all."""
     unfinished = [lag for key, lag in lags.items() if key.topic == tier.topic and lag.true_lag > 0]
@@ -115,7 +121,7 @@ def _waiting(
         for lag in unfinished:
             for record in log.scan(lag.key, lag.frontier, min(lag.end, lag.frontier + share)):
                 if not lag.was_finished(record.offset()):
-                    group, due_ms = read_due(headers_of(record))
+                    group, due_ms = translator.find_due(headers_of(record))
                     yield (
                         not group or group in groups,
                         due_of(due_ms, record.timestamp()[1], tier.delay_ms),

@@ -51,6 +51,7 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
         run_records=settings.run_records,
+        translator=settings.translator,
     )
 
 

@@ -30,6 +30,7 @@ class AppDeclaration(NamedTuple):
     accepts_groups: Collection[str]
     lifespan: Lifespan | None
     where: str
+    dialects: Collection[str] = ()
 
 
 def resolve(app: AppDeclaration) -> ResolvedApp:
@@ -51,6 +52,7 @@ def resolve(app: AppDeclaration) -> ResolvedApp:
         accepts_groups=tuple(app.accepts_groups),
         lifespan=app.lifespan,
         on_dead_letter=on_dead_letter,
+        dialects=tuple(app.dialects),
     )
 
 
@@ -93,6 +95,8 @@ def _app_problems(app: AppDeclaration) -> Iterator[str]:
         for group in app.accepts_groups:
             if not _is_name(group):
                 yield f"accepts_groups has {group!r}, which is no group's name"
+    if isinstance(app.dialects, str) or not isinstance(app.dialects, Collection):
+        yield f"dialects={app.dialects!r} is no list of dialects; write dialects=['redrive', 'spring']"
     if app.lifespan is not None and not _is_lifespan(app.lifespan):
         yield (
             "lifespan must be callable without arguments and give an async context manager: "

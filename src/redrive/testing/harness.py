@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from redrive.app import App
 from redrive.core.commands import Report
-from redrive.core.dialects import read_envelope
 from redrive.core.record import Record, TopicPartition
 from redrive.core.settings import Settings
+from redrive.core.successors import envelope_of
 from redrive.core.topology import Role
 from redrive.core.units import parse_duration_ms
 from redrive.deadletters.dead_letter import DeadLetter
@@ -76,6 +76,8 @@ class Harness:
             on_dead_letter=tuple(self._watched(each, self._note_letter) for each in resolved.on_dead_letter),
         )
         self._settings = settings or Settings(bootstrap_servers="sim:9092")
+        if resolved.dialects:
+            self._settings = replace(self._settings, dialects=resolved.dialects)
         if problems := replace(self._settings, bootstrap_servers="sim:9092").problems():
             raise SettingsError(problems)
         self._create_topics(partitions)
@@ -152,8 +154,8 @@ class Harness:
         """
         books = self._books()
         selection = Selection(at=frozenset(letter.position for letter in letters), everything=not letters)
-        desk = Desk(self.cluster.admin(), self.cluster.log(), self.clock)
-        plan = make_plan(selection, books, desk.log, kind="replay")
+        desk = Desk(self.cluster.admin(), self.cluster.log(), self.clock, self._plan.translator)
+        plan = make_plan(selection, books, desk.log, kind="replay", translator=desk.translator)
         self._jobs += 1
         job = Job(desk, plan, books, Author("the test", f"test-{self._jobs}"), threading.Event())
         report = job.replay()
@@ -192,7 +194,7 @@ class Harness:
     def dead_letters(self) -> list[DeadLetter]:
         """Dead letters that are open, the oldest first; those that were sent back or discarded are not."""
         found = [
-            (record.timestamp()[1], DeadLetter.of(read_letter(record)))
+            (record.timestamp()[1], DeadLetter.of(read_letter(record, self._plan.translator)))
             for book in self._books()
             for record in self.cluster.records(book.dlq.topic)
             if not _is_final(book, record)
@@ -206,7 +208,7 @@ class Harness:
         found: list[Waiting] = []
         for tier in tiers:
             for record in self.cluster.records(tier.topic):
-                envelope, _ = read_envelope(record.headers())
+                envelope, _ = envelope_of(record, self._plan.translator)
                 if envelope.group in {self._app.group, ""} and not self._is_finished(record):
                     due_ms = (
                         record.timestamp()[1] + tier.delay_ms if envelope.due_ms is None else envelope.due_ms

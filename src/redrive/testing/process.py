@@ -114,7 +114,9 @@ class Process:
         self._loop = loop
         self._source = cluster.source(app.group)
         self._life = _Life(app.lifespan, loop) if app.lifespan else None
-        invokers = [Invoker(listener, self._clock, threading.Event()) for listener in app.listeners]
+        invokers = [
+            Invoker(listener, self._clock, threading.Event(), plan.translator) for listener in app.listeners
+        ]
         self.resources = self._life.resources if self._life else resources
         for invoker in invokers:
             invoker.resources = self.resources
