@@ -10,7 +10,7 @@ from pathlib import Path
 from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER, Changed
 from redrive.console.asking import Field
 from redrive.console.operations import OPERATIONS, Operation
-from redrive.core.catalogue import EVENTS, METRICS, SUPERVISOR_METRICS, LogEvent, Metric
+from redrive.core.catalogue import ALIASES, EVENTS, METRICS, SUPERVISOR_METRICS, LogEvent, Metric
 from redrive.core.dialect_tables import FOREIGN
 from redrive.core.dialects import REDRIVE, Dialect, HeaderField
 from redrive.core.doctor.table import CHECKS, Check
