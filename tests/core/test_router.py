@@ -17,7 +17,7 @@ FAILED_MS = 1_800_000_000_000.0
 
 
 def failed(kind=Kind.TRANSIENT, *, attempt=1, after_ms=None, signal="", first_ms=None):
-    envelope = Envelope(first_failed_ms=first_ms) if first_ms is not None else None
+    envelope = Envelope(first_failed_ms=first_ms)
     return Failed(
         object(), Failure(kind, "SomeError", "", "", after_ms), attempt, FAILED_MS, envelope, signal
     )

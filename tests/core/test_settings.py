@@ -171,7 +171,7 @@ class TestNaming:
     def test_problems_have_the_settings_paths(self):
         assert _paths(topic_style="camel") == ["topic_style"]
         assert _paths(retry_topic="retry", dlq_topic="dlq", replay_topic="x", parked_topic="y") == [
-            *("retry_topic", "retry_topic"),
+            "retry_topic",
             "dlq_topic",
             "replay_topic",
             "parked_topic",

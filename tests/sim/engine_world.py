@@ -199,11 +199,10 @@ class Worker:
                 self._end("budget")
 
     def _failed(self, record: RawRecord, kind: Kind, signal: str) -> Failed:
-        envelope = None
-        if self.run.is_of_tier:
-            envelope = read_envelope(record.headers())[0]
-            envelope = envelope if envelope.source_topic else source_envelope(record)
-        attempt = (envelope.attempt if envelope else 0) + 1
+        envelope = read_envelope(record.headers())[0]
+        if not self.run.is_of_tier or not envelope.source_topic:
+            envelope = source_envelope(record)
+        attempt = envelope.attempt + 1
         after_ms = self._world.retry_after_ms if signal == "retry-later" else None
         failure = Failure(kind, "SomeError", self._world.failure_message, "a rule", after_ms)
         return Failed(record, failure, attempt, self._world.clock.wall_ms(), envelope, signal)

@@ -28,8 +28,8 @@ class Failed(msgspec.Struct, frozen=True):
     attempt: int
     #: When it failed, epoch milliseconds.
     failed_ms: float
-    #: What the headers said before this run; None for a record of a source topic.
-    envelope: Envelope | None = None
+    #: What was known of the record before this run.
+    envelope: Envelope
     #: What the handler asked for by raising a signal.
     signal: Signal = ""
 

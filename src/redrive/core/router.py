@@ -88,7 +88,7 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
 
 def _age_ms(failed: Failed, due_ms: int) -> float:
     """How long after the first failure the next attempt would be."""
-    first_failed_ms = failed.envelope.first_failed_ms if failed.envelope else None
+    first_failed_ms = failed.envelope.first_failed_ms
     return due_ms - (failed.failed_ms if first_failed_ms is None else first_failed_ms)
 
 

@@ -243,7 +243,7 @@ class Successors:
     def _envelope(self, failed: Failed, due_ms: int | None) -> Envelope:
         """What the successor of this failure says."""
         failure, failed_ms = failed.failure, int(failed.failed_ms)
-        before = source_envelope(failed.record) if failed.envelope is None else failed.envelope
+        before = failed.envelope
         return Envelope(
             group=self._group,
             attempt=failed.attempt,

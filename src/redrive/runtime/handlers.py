@@ -45,7 +45,10 @@ class _Failing:
         self, record: RawRecord, envelope: Envelope | None, error: BaseException, tries: int = 1
     ) -> Failed:
         """What this error means; `tries` runs were made in place."""
-        attempt = (envelope.attempt if envelope is not None else 0) + tries
+        if envelope is None:
+            # Here, where the record is at hand: the pump's thread would have to fetch it from another core's cache.
+            envelope = source_envelope(record)
+        attempt = envelope.attempt + tries
         now_ms = self._clock.wall_ms()
         # The stack costs ten times the rest: only what will be a dead letter is worth it.
         with_stack = self._policy.is_last(attempt) or _PERMANENT
@@ -54,7 +57,8 @@ class _Failing:
 
     def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
         """A record that could not be decoded. True when the run has to end."""
-        attempt = (envelope.attempt if envelope is not None else 0) + 1
+        envelope = source_envelope(record) if envelope is None else envelope
+        attempt = envelope.attempt + 1
         now_ms = self._clock.wall_ms()
         told = undecodable(error, record.value())  # a library's own words may quote the value
         failure = failure_of(
@@ -65,8 +69,7 @@ class _Failing:
     def again_after_ms(self, failed: Failed, tries: int) -> int | None:
         """How long to wait before another try in place; None when the record moves on."""
         immediate = self._policy.immediate
-        first_delivery = failed.envelope is None or failed.envelope.attempt == 0
-        if immediate is None or not first_delivery or tries > immediate.retries:
+        if immediate is None or failed.envelope.attempt or tries > immediate.retries:
             return None
         # A run that has to end soon hands the rest to the ladder; without one these tries are all that there is.
         is_cut = self._run.gate.is_shut and self._policy.delays_ms
