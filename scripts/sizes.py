@@ -20,7 +20,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 40
 PUBLIC_METHODS = 12
 EXEMPTIONS = 10
-PLACES = ("src", "tests", "benchmarks", "scripts")
+PLACES = ("src", "tests", "benchmarks", "scripts", "examples")
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SILENT_TOKENS = {
