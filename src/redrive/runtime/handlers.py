@@ -18,7 +18,7 @@ from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures, Kind, failure_of, signal_in
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, headers_of
-from redrive.core.successors import stranger
+from redrive.core.successors import source_envelope, stranger
 from redrive.core.translator import PLAIN, Translator
 from redrive.errors import RetryLater, Skip
 from redrive.runtime.clock import Clock
