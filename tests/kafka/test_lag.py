@@ -75,7 +75,7 @@ def test_one_record_that_is_held_is_told_apart_from_what_is_finished_behind_it(k
         assert held["oldest"]["why"] == (
             "at work, or what becomes of it isn't written yet; 20 behind it are finished"
         )
-        assert _at(told, source, 1)["oldest"] is None
+        assert (_at(told, source, 1)["oldest"], told["members"]) == (None, 1)
         away.clear()
         _until(
             lambda told: told["tiers"][0]["waiting"] == 1 and _at(told, source, 0)["lag"] == 0,
@@ -94,6 +94,7 @@ def test_what_waits_in_a_tier_tells_its_attempt_its_due_and_why(kafka, service):
     [its] = told["tiers"]
     assert (its["tier"], its["waiting"], its["due"], its["next_ms"]) == (tier, 1, 0, waits["due_ms"])
     text = _lag()
+    assert f"{app.group} has no members: no process is at work" in text
     assert "attempt 2 due in 59m" in text
     assert text.splitlines()[-1] == f"{app.group}: lag 1, of which 0 finished already; 1 left to do"
     assert source not in text.replace(tier, "")
@@ -104,7 +105,7 @@ def test_a_group_that_never_committed_is_behind_by_all_there_is(kafka, service):
     _, source = service
     send(kafka.bootstrap, source, [Given(b"fine", partition=1)] * 3)
     told = json.loads(_lag("--json"))
-    assert (told["lag"], told["true_lag"]) == (3, 3)
+    assert (told["lag"], told["true_lag"], told["members"]) == (3, 3, 0)
     assert _at(told, source, 1)["oldest"]["why"] == "nothing committed yet"
 
 

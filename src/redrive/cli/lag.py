@@ -75,6 +75,7 @@ def _every_ms(watch: str | None, *, as_json: bool) -> int | None:
 def _open(
     loaded: Loaded, output: Output, tier_records: int
 ) -> "tuple[Callable[[], Behind], Callable[[], None]]":
+    from redrive.adapters.kafka_inspection import KafkaInspection
     from redrive.adapters.kafka_log import KafkaLog
     from redrive.cli.cluster import connect
     from redrive.runtime.clock import SystemClock
@@ -82,12 +83,14 @@ def _open(
     from redrive.runtime.planning import plan_group
 
     cluster = connect(loaded.settings, loaded.app.group, output)
-    log = KafkaLog(loaded.settings.client_options(loaded.app.group))
+    user = loaded.settings.client_options(loaded.app.group)
+    log, inspection = KafkaLog(user), KafkaInspection(user)
     clock = SystemClock()
 
     def look() -> "Behind":
         plan = plan_group(loaded.app, loaded.settings, cluster.describe())
-        return look_behind(plan, cluster, log, clock.wall_ms(), records_of_tier=tier_records)
+        now_ms = clock.wall_ms()
+        return look_behind(plan, cluster, log, now_ms, inspection=inspection, records_of_tier=tier_records)
 
     return look, log.close
 
@@ -108,6 +111,8 @@ def _show(output: Output, behind: "Behind", *, everything: bool) -> None:
         output.line()
     for topic in behind.missing:
         output.note(f"{topic} doesn't exist, or this user may not see it: redrive doctor tells what to do")
+    if behind.members == 0:
+        output.line(f"{behind.group} has no members: no process is at work")
     lags = [its for its, _ in behind.partitions]
     finished = sum(its.finished_above for its in lags)
     output.line(
@@ -152,6 +157,8 @@ def _why(its: "PartitionLag", oldest: "Oldest | None", now_ms: float) -> "list[s
         why.append(
             f"at work, or what becomes of it isn't written yet; {its.finished_above} behind it are finished"
         )
+    elif its.committed is not None:
+        why.append("not read yet, or at work")
     return why
 
 
@@ -179,6 +186,7 @@ def _as_json(behind: "Behind") -> dict[str, Any]:
     lags = [its for its, _ in behind.partitions]
     return {
         "group": behind.group,
+        "members": behind.members,
         "now_ms": int(behind.now_ms),
         "lag": sum(its.lag for its in lags),
         "true_lag": sum(its.true_lag for its in lags),

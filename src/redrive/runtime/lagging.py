@@ -8,8 +8,9 @@ from redrive.core.lag import Oldest, PartitionLag, TierDue, count_due, due_of, l
 from redrive.core.plan import GroupPlan, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.translator import Translator
+from redrive.errors import PortError
 from redrive.runtime.identities import identities
-from redrive.runtime.ports import Cluster, Committed, Reading, TopicInfo
+from redrive.runtime.ports import Cluster, Committed, Inspection, Reading, TopicInfo
 
 #: Unfinished records of each tier that are looked at for their dues: half a second's reading.
 RECORDS_OF_TIER = 100_000
@@ -20,7 +21,8 @@ _LOOKS = 5
 class Behind(msgspec.Struct, frozen=True):
     """
     A group at `now_ms`: its partitions with the oldest unfinished record of each (None where all is done, or the broker
-    didn't say), its tiers. `missing`: topics that it should read and that aren't there.
+    didn't say), its tiers. `missing`: topics that it should read and that aren't there. `members`: None where it
+    isn't told.
     """
 
     group: str
@@ -28,15 +30,22 @@ class Behind(msgspec.Struct, frozen=True):
     partitions: tuple[tuple[PartitionLag, Oldest | None], ...]
     tiers: tuple[TierDue, ...]
     missing: tuple[str, ...] = ()
+    members: int | None = None
 
 
 def look_behind(
-    plan: GroupPlan, cluster: Cluster, log: Reading, now_ms: float, *, records_of_tier: int = RECORDS_OF_TIER
+    plan: GroupPlan,
+    cluster: Cluster,
+    log: Reading,
+    now_ms: float,
+    *,
+    inspection: Inspection | None = None,
+    records_of_tier: int = RECORDS_OF_TIER,
 ) -> Behind:
     """
     Ask for all partitions at once, then read the record at each frontier, then what waits in the tiers.
 
-    Reads only. Raises PortError.
+    `inspection`: is asked for the group's members. Reads only. Raises PortError.
     """
     topics = cluster.describe(plan.topics)
     lags = _lags(plan, cluster, topics)
@@ -62,7 +71,17 @@ def look_behind(
             for waiting, is_whole in [_waiting(tier, lags, log, groups, records_of_tier, plan.translator)]
         ),
         tuple(topic for topic in plan.topics if topic not in topics),
+        _members(plan.group, inspection),
     )
+
+
+def _members(group: str, inspection: Inspection | None) -> int | None:
+    if inspection is None:
+        return None
+    try:
+        return inspection.groups([group])[group].members
+    except PortError:
+        return None
 
 
 def _lags(
