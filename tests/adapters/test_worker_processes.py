@@ -141,8 +141,8 @@ def test_how_a_worker_was_killed_is_told(crew):
 
 def test_a_child_that_holds_the_stream_does_not_hide_the_end_of_its_parent(crew):
     crew.start("has a child")
-    child = next(int(line.split()[1]) for line in crew.lines() if line.startswith("child"))
-    crew.pids.append(child)
+    children = until(lambda: [line for line in crew.lines() if line.startswith("child")], "its child")
+    crew.pids.append(int(children[0].split()[1]))
     crew.workers.kill(0)
     assert crew.next() == [WorkerEnded(0, -9, "killed by SIGKILL, as by the kernel when memory is short")]
 

@@ -1,5 +1,6 @@
 """Workers that can't work: no storm of restarts, no endless loop, and one message for one mistake."""
 
+import json
 import os
 import re
 import signal
@@ -148,6 +149,16 @@ def test_a_service_manager_that_signals_all_processes_does_not_count_as_a_second
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 0
     assert "exit code 0" in run.said()
+
+
+def test_json_lines_tell_which_worker_they_are_of_or_about(run):
+    run.start("--workers", "1", "--log-format", "json", service=APP)
+    until(lambda: "Trying for another" in run.said(), "it waits for Kafka")
+    lines = [json.loads(line) for line in run.said().splitlines()]
+    started = next(line for line in lines if line.get("redrive_event") == "worker-started")
+    trying = next(line for line in lines if "Trying for another" in line["message"])
+    assert (started["redrive_worker"], started["level"]) == (0, "INFO")
+    assert (trying["redrive_worker"], trying["level"]) == (0, "WARNING")
 
 
 def test_it_ends_when_its_terminal_is_closed(run):

@@ -183,6 +183,15 @@ def test_a_static_member_takes_its_partitions_back_and_the_other_notices_nothing
         assert shop.process.terminate() == 0
 
 
+def test_of_two_processes_of_one_static_name_the_older_one_ends_and_says_why(kafka, tmp_path):
+    service = ObedientService(kafka.bootstrap, tmp_path)
+    service.create_topics()
+    with service.process(membership="static", instance_id="blue") as older:
+        with service.process(membership="static", instance_id="blue"):
+            assert older.wait(30) == 1
+        assert "give each host, and each supervisor on a host, an instance_id of its own" in older.said()
+
+
 def _runs(pid):
     try:
         os.kill(pid, 0)

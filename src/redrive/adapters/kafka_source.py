@@ -40,6 +40,12 @@ _AUTH = frozenset(
         KafkaError._SSL,
     ]
 )
+#: The client gives fatal errors one code and tells by their text which they are.
+_FENCED = "fenced by other consumer with same group.instance.id"
+_NAME_TAKEN = (
+    "another process has joined the group as the same static member (group.instance.id). What was in flight here runs again "
+    "there; give each host, and each supervisor on a host, an instance_id of its own"
+)
 _UNREACHABLE = frozenset([KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE])
 
 
@@ -341,6 +347,7 @@ def _problem(error: KafkaError, key: TopicPartition | None, detail: str) -> Sour
         return SourceProblem("unreachable", detail, key)
     # `fatal()` is False for some errors that end a consumer (an instance id that is still in use).
     if error.fatal() or code == KafkaError._FATAL:
+        detail = _NAME_TAKEN if _FENCED in detail else detail
         return SourceProblem("fatal", detail, key)
     return SourceProblem("other", detail, key)
 

@@ -44,7 +44,8 @@ class WorkerProcesses:
                     self._command(worker, theirs.fileno()),
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
-                    # Else a Ctrl-C would reach it beside the supervisor's order, as the second signal that ends at once.
+                    # What a terminal signals is for the supervisor alone: its closing would end workers at once, and a
+                    # second Ctrl-C would not wait for the supervisor's order.
                     start_new_session=True,
                 )
             except OSError as error:
