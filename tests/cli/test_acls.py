@@ -108,6 +108,7 @@ def test_all_needs_are_printed_unless_some_are_named(folder):
 
     assert [need["for"] for need in told["needs"]] == [
         "service",
+        "metrics",
         "topics-plan",
         "topics-apply",
         "dlq-look",
@@ -119,7 +120,7 @@ def test_an_unknown_need_is_a_usage_error_that_names_those_there_are(folder):
     result = _acls(folder, "--for", "everything")
 
     assert result.exit_code == 2
-    assert "service, topics-plan" in result.output
+    assert "service, metrics" in result.output
 
 
 def test_a_cluster_that_can_not_be_reached_is_told_and_the_rights_are_printed(folder):

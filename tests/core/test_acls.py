@@ -97,6 +97,13 @@ class TestNeeds:
         assert [need.name for need in needs[:2]] == ["service", "on-dead-letter"]
         assert _told(needs[1].acls) == ["Read on topic orders.dlq", "Read on group payments.on-dead-letter"]
 
+    def test_of_counting_unresolved_letters_is_to_read_them_and_their_states(self):
+        assert _needs(BARE)["metrics"] == [
+            "Read on topic clicks.dlq",
+            "DescribeConfigs on topic clicks.dlq",
+            "Read on topic clicks.dlq.state",
+        ]
+
     def test_of_looking_at_topics_and_creating_them(self):
         needs = _needs(BARE)
         assert needs["topics-plan"] == [

@@ -16,11 +16,17 @@ import pytest
 from typer.testing import CliRunner
 
 from redrive import App, Record, RetryPolicy
+from redrive.adapters.kafka_cluster import KafkaCluster
+from redrive.adapters.kafka_log import KafkaLog
+from redrive.adapters.kafka_settings import client_conf
 from redrive.cli.main import app as redrive
 from redrive.core.acls import Operation, Resource, Right, needs_of, on_topic
 from redrive.core.dialects import with_envelope
 from redrive.core.settings import Settings
+from redrive.deadletters.depth import Depths, Reach
+from redrive.deadletters.topics import Names
 from redrive.errors import PortError
+from redrive.runtime.clock import SystemClock
 from redrive.runtime.planning import plan_group, wanted_topics
 from tests.deadletters.desks import envelope
 from tests.faults import running
@@ -250,6 +256,31 @@ def test_a_replay_without_one_right_says_which_and_sends_nothing(stage, lacking)
 
     assert (code, f"this user lacks the right {lacking}" in told) == (1, True), told
     assert count_all(stage.secured.open, f"{SOURCE}.retry.100ms") == before
+
+
+@pytest.mark.parametrize("lacking", [None, *RIGHTS["metrics"]], ids=str)
+def test_a_service_counts_its_letters_with_these_rights_and_says_which_one_it_lacks(stage, lacking):
+    stage.letter()
+    send(stage.secured.open, f"{SOURCE}.dlq.state", [Given(b"{}", b"of no letter")])
+    user, said = stage.secured.user(), []
+    stage.secured.grant(
+        {user: [right for right in RIGHTS["service"] + RIGHTS["metrics"] if right != lacking]}
+    )
+    options = {**stage.secured.login(user), "bootstrap.servers": stage.secured.bootstrap}
+    log = KafkaLog(options)
+    reach = Reach(
+        cluster=KafkaCluster(client_conf(options)),
+        log=log,
+        clock=SystemClock(),
+        report=said.append,
+        hang_up=log.close,
+    )
+    depths = Depths(lambda: [f"{SOURCE}.dlq"], reach, names=Names(), groups=[GROUP], refresh_ms=0)
+    depths.look()
+
+    is_counted = lacking is None or lacking.operation is Operation.DESCRIBE_CONFIGS
+    assert (list(depths.depths), len(said)) == (([f"{SOURCE}.dlq"], 0) if is_counted else ([], 1))
+    assert [str(lacking) in report.fields["error"] for report in said] == [True] * len(said)
 
 
 class TestRightsThatAreTakenAway:

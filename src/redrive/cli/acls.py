@@ -80,7 +80,7 @@ def acls(
 
 
 #: Needs of the service's own user.
-OF_SERVICE = frozenset({"service", "on-dead-letter"})
+OF_SERVICE = frozenset({"service", "on-dead-letter", "metrics"})
 
 
 def _existing(loaded: Loaded, output: Output) -> Sequence[str]:

@@ -98,6 +98,7 @@ def needs_of(
     return (
         Need("service", "redrive run", service_acls(plan, wanted, asks_protocols=asks_protocols)),
         *([Need("on-dead-letter", "redrive run, besides", letter_acls(letters))] if letters else []),
+        Need("metrics", "redrive run --http, besides", metrics_acls(wanted)),
         Need("topics-plan", "redrive topics plan", plan_acls(wanted)),
         Need("topics-apply", "redrive topics plan, apply", apply_acls(wanted)),
         Need("dlq-look", "redrive dlq ls, show", look_acls(wanted)),
@@ -143,6 +144,18 @@ def letter_acls(letters: GroupPlan) -> tuple[Acl, ...]:
     for listener in letters.listeners:
         found.add(Operation.READ, listener.source, f"{listener.name} is called with its letters")
     found.add_right(Right(Operation.READ, Resource.GROUP, letters.group), "membership and commits")
+    return found.acls
+
+
+def metrics_acls(wanted: Iterable[WantedTopic]) -> tuple[Acl, ...]:
+    """Gives what the same processes need to tell how many dead letters are unresolved. Without it they run all the same."""
+    found = _Found()
+    for topic in wanted:
+        if topic.role is Role.DLQ:
+            found.add(Operation.READ, topic.name, "unresolved letters are counted")
+            found.add(Operation.DESCRIBE_CONFIGS, topic.name, "how much time retention leaves them")
+        elif topic.role is Role.STATE:
+            found.add(Operation.READ, topic.name, "what became of them stands there")
     return found.acls
 
 
