@@ -75,23 +75,12 @@ async def serve(
     conf = client_conf(settings.client_options(resolved.group))
     await _reach(conf, settings, clock)
     cluster = KafkaCluster(conf)
-    topics = await asyncio.to_thread(cluster.describe)
-    wanted = wanted_topics(resolved, settings, topics)
-    plan = plan_group(resolved, settings, topics)
-    acls = service_acls(plan, wanted, asks_protocols=settings.wanted_protocol == "auto")
-    # First: topics that a user may not see look as if they were missing.
-    await asyncio.to_thread(require_rights, [acl.right for acl in acls], cluster)
-    require_topics(wanted, topics, target=settings.app or "module:app")
-    protocol = await asyncio.to_thread(_protocol, settings, cluster)
-    identity = await asyncio.to_thread(identities, cluster, topics)
+    parts = await _learned(resolved, settings, cluster, instance)
     reporter = Reporter(clock)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reporter.flush, at_end=True)
         resources = await stack.enter_async_context(resolved.lifespan()) if resolved.lifespan else None
-        _report_orphans(plan, reporter)
-        parts = Parts(
-            plan=plan, protocol=protocol, instance=instance, cluster=cluster, topics=topics, identity=identity
-        )
+        _report_orphans(parts.plan, reporter)
         service = _service(resolved, settings, parts, reporter)
         letters = _letters(resolved, settings, parts, reporter) if resolved.on_dead_letter else None
         show = show or (_over_http(settings.http) if settings.http else None)
@@ -161,6 +150,24 @@ class Parts(NamedTuple):
     def counts(self) -> dict[str, int]:
         """How many partitions each topic has."""
         return {name: topic.partitions for name, topic in self.topics.items()}
+
+
+async def _learned(
+    resolved: ResolvedApp, settings: Settings, cluster: "KafkaCluster", instance: str
+) -> Parts:
+    """Asks the cluster, and refuses what can't run there."""
+    topics = await asyncio.to_thread(cluster.describe)
+    wanted = wanted_topics(resolved, settings, topics)
+    plan = plan_group(resolved, settings, topics)
+    acls = service_acls(plan, wanted, asks_protocols=settings.wanted_protocol == "auto")
+    # First: topics that a user may not see look as if they were missing.
+    await asyncio.to_thread(require_rights, [acl.right for acl in acls], cluster)
+    require_topics(wanted, topics, target=settings.app or "module:app")
+    protocol = await asyncio.to_thread(_protocol, settings, cluster)
+    identity = await asyncio.to_thread(identities, cluster, topics)
+    return Parts(
+        plan=plan, protocol=protocol, instance=instance, cluster=cluster, topics=topics, identity=identity
+    )
 
 
 def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> Service:
