@@ -372,23 +372,55 @@ def test_more_requests_than_can_be_worked_on_are_told_to_come_back():
         assert answers[0].json()["replayed"] == 1
 
 
+class _Endless:
+    """A log whose first scan gives the same record over and over, until it is given up or `ends`."""
+
+    def __init__(self):
+        self.ends = threading.Event()
+        self._is_first = True
+
+    def __call__(self, log):
+        endless = self
+
+        class Scanned(WrappedLog):
+            def scan(self, key, start, end):
+                is_first, endless._is_first = endless._is_first, False
+                for record in super().scan(key, start, end):
+                    yield record
+                    while is_first and not endless.ends.is_set():
+                        yield record
+
+        return Scanned(log, lambda *_: None)
+
+
 def test_a_question_that_takes_too_long_is_given_up_and_its_thread_comes_free():
-    reached, may_go = threading.Event(), threading.Event()
-
-    class Slow(WrappedLog):
-        def scan(self, key, start, end):
-            for record in super().scan(key, start, end):
-                reached.set()
-                may_go.wait(30)
-                yield record
-
-    with room(
-        log=lambda log: Slow(log, lambda *_: None), limits=Limits(read_s=0.05, threads=1, waiting=0)
-    ) as opened:
+    log = _Endless()
+    with room(log=log, limits=Limits(read_s=0.05, threads=1, waiting=0)) as opened:
         opened.office.letters(2)
-        assert problem(opened.get("/api/v1/dlq"))[0] == 504
-        may_go.set()
-        until(lambda: opened.get("/api/v1/dlq").status_code == 200, "the thread is free again")
+        try:
+            assert problem(opened.get("/api/v1/dlq"))[0] == 504
+            until(
+                lambda: opened.get("/api/v1/dlq").status_code == 200, "the thread is free again", within_s=10
+            )
+        finally:
+            log.ends.set()
+
+
+def test_a_replay_whose_plan_takes_too_long_sends_nothing_and_may_be_tried_again():
+    log = _Endless()
+    with room(log=log, limits=Limits(act_s=0.2)) as opened:
+        opened.office.letters(2)
+        try:
+            assert problem(opened.post(f"{DLQ}/replay", key="a"))[0] == 504
+            told = until(
+                lambda: (again := opened.post(f"{DLQ}/replay", key="a")).status_code == 200 and again.json(),
+                "the first one was given up",
+                within_s=10,
+            )
+        finally:
+            log.ends.set()
+        assert _counts(told) == (2, 0, 0, 0, 2)
+    assert len(opened.office.copies()) == 2
 
 
 # -- the same request again --------------------------------------------------------------------------------------

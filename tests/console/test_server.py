@@ -16,7 +16,7 @@ from redrive.deadletters.counter import Counter
 from redrive.deadletters.topics import Names
 from redrive.errors import PortError, SettingsError
 from tests.console.rooms import DLQ, TOKEN
-from tests.deadletters.desks import Office
+from tests.deadletters.desks import Office, WrappedLog
 from tests.waiting import until
 
 HOST = "Host: 127.0.0.1\r\n"
@@ -26,18 +26,17 @@ QUICK = Limits(head_s=0.3, body_s=0.3, connection_s=3.0)
 
 
 @contextmanager
-def served(limits=None, **settings):
-    """The office and where it is served."""
-    office = Office()
+def served(limits=None, *, office=None, log=None, **settings):
+    """The office, or the server where the office is given; and where it is served."""
+    given, office = office, office or Office()
+    desk = office.desk._replace(log=log or office.desk.log)
     place = take_place(ConsoleSettings(**{"bind": "127.0.0.1:0", "token": TOKEN, **settings}))
-    server = make_server(
-        place, Clerk(Counter(office.desk, Names(), frozenset())), office.cluster.clock, limits
-    )
+    server = make_server(place, Clerk(Counter(desk, Names(), frozenset())), office.cluster.clock, limits)
     thread = threading.Thread(target=server.run, args=([place.socket],))
     thread.start()
     try:
         until(lambda: server.started, "the server answers")
-        yield office, place
+        yield server if given else office, place
     finally:
         server.should_exit = True
         thread.join(30)
@@ -167,16 +166,70 @@ def _is_cut_after_a_byte(client):
 
 
 def test_silent_connections_in_a_crowd_do_not_keep_out_who_has_something_to_say():
-    with served() as (_, place):
+    with served(Limits(head_s=60)) as (_, place):
         crowd = [_connect(place) for _ in range(CONNECTIONS + 10)]
         try:
             answer = httpx.get(
                 f"http://{place.address}/api/v1/dlq", headers={"Authorization": f"Bearer {TOKEN}"}
             )
             assert answer.status_code == 200
+            assert _is_cut(crowd[0])
         finally:
             for client in crowd:
                 client.close()
+
+
+def _is_cut(client):
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+class _Held(WrappedLog):
+    """A log whose first write waits until it is let go."""
+
+    def __init__(self, log):
+        super().__init__(log, self._wait)
+        self.reached, self.may_go = threading.Event(), threading.Event()
+
+    def _wait(self, number, _):
+        if number == 0:
+            self.reached.set()
+            assert self.may_go.wait(30)
+
+
+REPLAY = f"POST {DLQ}/replay HTTP/1.1\r\n{HOST}{BEARER}\r\n"
+
+
+def test_a_connection_ends_in_its_time_and_what_was_begun_ends_all_the_same():
+    office = Office()
+    office.letters(3)
+    held = _Held(office.desk.log)
+    with served(Limits(connection_s=0.3), office=office, log=held) as (_, place), _connect(place) as client:
+        client.sendall(REPLAY.encode())
+        assert held.reached.wait(30)
+        assert _is_cut(client)
+        held.may_go.set()
+    assert (len(office.copies()), set(office.states().values())) == (3, {"replayed"})
+
+
+def test_a_server_that_is_told_to_end_ends_what_is_at_work_and_answers_it():
+    office = Office()
+    office.letters(3)
+    held = _Held(office.desk.log)
+    with (
+        served(office=office, log=held) as (server, place),
+        _connect(place) as client,
+        _connect(place) as idle,
+    ):
+        client.sendall(REPLAY.encode())
+        assert held.reached.wait(30)
+        server.should_exit = True
+        assert _is_cut(idle)
+        held.may_go.set()
+        assert json.loads(_rest(client).partition(b"\r\n\r\n")[2])["replayed"] == 3
+    assert len(office.copies()) == 3
 
 
 def test_a_second_request_in_the_same_connection_is_not_answered():
