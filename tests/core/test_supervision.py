@@ -323,6 +323,14 @@ class TestHealth:
             "worker 3: it ended by itself and is started again in 1 s",
         )
 
+    def test_who_does_not_answer_is_not_ready_long_before_it_is_replaced(self):
+        told = Told().all_ready()
+        for _ in range(10):
+            told.passes(1_000)
+            told.told(0)
+        assert told.supervision.judge(told.now_ms).why == ("worker 1: it has not answered for 10 s",)
+        assert told.orders() == []
+
     def test_a_loop_that_stands_still_is_not_live(self):
         told = Told().all_ready()
         judged = told.supervision.judge(told.now_ms + LIVE_MS)

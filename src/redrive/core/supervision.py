@@ -22,6 +22,8 @@ HEALTHY_MS = 60_000.0
 #: A worker of which nobody heard for so long that its pump moves is replaced. Its own judgement has allowed a minute
 #: already, see `health.LIVE_MS`; without any answer at all (a frozen process) it is this alone.
 HUNG_MS = 60_000.0
+#: Asked every second, a worker that hasn't answered for so long can't be called ready.
+SILENT_MS = 10_000.0
 #: A supervisor that itself stood still for so long (suspended, frozen) can't blame its workers for the silence.
 GAP_MS = 5_000.0
 #: Its loop moves several times a second.
@@ -102,6 +104,7 @@ class Worker:
         "due_mono_ms",
         "generation",
         "health",
+        "heard_mono_ms",
         "is_hung",
         "is_killed",
         "live_mono_ms",
@@ -127,6 +130,8 @@ class Worker:
     def forget_process(self) -> None:
         """What was known of its last process means nothing for the next."""
         self.health: Health | None = None
+        #: When it last said how it is, and that its pump moves.
+        self.heard_mono_ms: float | None = None
         self.live_mono_ms: float | None = None
         self.ready_mono_ms: float | None = None
         self.is_hung = self.is_killed = False
@@ -139,7 +144,14 @@ class Worker:
     def lacks(self, now_mono_ms: float) -> tuple[str, ...]:
         """What keeps it from being ready, in words."""
         if self.phase is Phase.RUNNING:
-            return self.health.why if self.health is not None else ("it is starting",)
+            if self.health is None or self.heard_mono_ms is None:
+                return ("it is starting",)
+            silent_ms = now_mono_ms - self.heard_mono_ms
+            return (
+                self.health.why
+                if silent_ms < SILENT_MS
+                else (f"it has not answered for {silent_ms / 1000:.0f} s",)
+            )
         if self.phase is Phase.WAITING:
             left_s = max(0.0, self.due_mono_ms - now_mono_ms) / 1000
             return (f"it ended by itself and is started again in {left_s:.0f} s",)
@@ -183,6 +195,7 @@ class Supervision:
         worker = self.workers[number]
         if health is not None:
             worker.health = health
+            worker.heard_mono_ms = now_mono_ms
             if health.is_live or worker.live_mono_ms is None:
                 worker.live_mono_ms = now_mono_ms
             if worker.is_ready and worker.ready_mono_ms is None:
@@ -253,6 +266,7 @@ class Supervision:
         if now_mono_ms - self._ticked_mono_ms > GAP_MS:
             for worker in self.workers:
                 worker.live_mono_ms = None if worker.live_mono_ms is None else now_mono_ms
+                worker.heard_mono_ms = None if worker.heard_mono_ms is None else now_mono_ms
         self._ticked_mono_ms = now_mono_ms
         return list(self._due(now_mono_ms))
 
@@ -326,12 +340,13 @@ def _is_silent(worker: Worker, now_mono_ms: float) -> bool:
 
 
 def _seen(worker: Worker, now_mono_ms: float) -> WorkerHealth:
+    why = worker.lacks(now_mono_ms)
     return WorkerHealth(
         worker=worker.number,
         phase=worker.phase,
         pid=worker.pid,
         restarts=max(0, worker.starts - 1),
-        is_ready=worker.is_ready,
-        why=() if worker.is_ready else worker.lacks(now_mono_ms) or ("it is not ready",),
+        is_ready=worker.is_ready and not why,
+        why=why,
         health=worker.health,
     )
