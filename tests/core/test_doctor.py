@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from redrive.core.acls import Operation, Resource, Right, on_topic
 from redrive.core.doctor.findings import Severity, Untold
 from redrive.core.doctor.observed import Case, Observed, ObservedGroup, Skew, Stamped, Versions, versions_of
 from redrive.core.doctor.table import CHECKS, examine
@@ -23,8 +24,16 @@ CASE = Case(
     tier_outage_ms=7 * DAY_MS,
     shutdown_timeout_ms=10_000,
     max_poll_interval_ms=300_000,
+    service_rights=(
+        on_topic(Operation.READ, "orders.retry.5s"),
+        on_topic(Operation.WRITE, "orders.retry.5s"),
+        on_topic(Operation.WRITE, "orders.dlq"),
+        Right(Operation.READ, Resource.GROUP, "payments"),
+        Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
+    ),
+    replay_rights=(on_topic(Operation.READ, "orders.dlq"), on_topic(Operation.WRITE, "orders.retry.5s")),
 )
-_ALL = frozenset({"read", "write", "create", "alter", "describe", "describe_configs"})
+_ALL = frozenset(Operation)
 _KEEP = {
     "cleanup.policy": "delete",
     "retention.bytes": "-1",
@@ -313,23 +322,31 @@ _FAULTS = {
     ),
     "a right on a tier is lacking": (
         CASE,
-        replace(FINE, rights={**dict.fromkeys(TOPICS, _ALL), "orders.retry.5s": frozenset({"describe"})}),
-        ("RD16", ERROR, "orders.retry.5s", "this user lacks Read, Write"),
+        replace(
+            FINE, rights={**dict.fromkeys(TOPICS, _ALL), "orders.retry.5s": frozenset({Operation.WRITE})}
+        ),
+        ("RD16", ERROR, "orders.retry.5s", "this user lacks Read"),
     ),
     "the group may not be joined": (
         CASE,
         replace(
             FINE,
             group=ObservedGroup(
-                protocol="consumer", assignor="range", members=2, rights=frozenset({"describe"})
+                protocol="consumer", assignor="range", members=2, rights=frozenset({Operation.DESCRIBE})
             ),
         ),
         ("RD16", ERROR, "payments", "this user lacks Read"),
     ),
     "dead letters can't be read": (
         CASE,
-        replace(FINE, rights={**dict.fromkeys(TOPICS, _ALL), "orders.dlq": frozenset({"describe", "write"})}),
-        ("RD16", INFO, "orders.dlq", "this user lacks Read"),
+        replace(
+            FINE,
+            rights={
+                **dict.fromkeys(TOPICS, _ALL),
+                "orders.dlq": frozenset({Operation.DESCRIBE, Operation.WRITE}),
+            },
+        ),
+        ("RD16", INFO, "orders.dlq", "this user lacks Read for dead letters"),
     ),
 }
 

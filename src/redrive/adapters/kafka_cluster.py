@@ -173,7 +173,7 @@ class KafkaCluster:
         allowed: dict[str, frozenset[Operation]] = {}
         for name, future in futures.items():
             try:
-                operations = _operations(future.result())
+                operations = operations_of(future.result())
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     allowed[name] = frozenset()
@@ -237,7 +237,7 @@ class KafkaCluster:
         described = self._result(
             self.client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout_s)
         )
-        if Operation.DESCRIBE not in (_operations(described) or ()):
+        if Operation.DESCRIBE not in (operations_of(described) or ()):
             lacking = explain_lacking([Right(Operation.DESCRIBE, Resource.CLUSTER)])
             raise PortError(f"not all groups may be shown: {lacking}. {ADVICE}")
 
@@ -253,7 +253,7 @@ def _values(entries: Mapping[str, Any]) -> Mapping[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
 
-def _operations(description: Any) -> frozenset[Operation] | None:
+def operations_of(description: Any) -> frozenset[Operation] | None:
     """What the asking user may do; None where the brokers don't tell: whoever sees a thing may at least see it."""
     told = frozenset(
         _OPERATIONS[each] for each in description.authorized_operations or () if each in _OPERATIONS

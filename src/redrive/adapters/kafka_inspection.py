@@ -10,7 +10,6 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
-    TopicCollection,
 )
 from confluent_kafka import (
     TopicPartition as ClientPartition,
@@ -18,7 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from redrive.adapters.fork import guard
-from redrive.adapters.kafka_cluster import MOCK, KafkaCluster
+from redrive.adapters.kafka_cluster import MOCK, KafkaCluster, operations_of
 from redrive.adapters.kafka_offsets import NO_COORDINATOR_YET
 from redrive.adapters.kafka_settings import client_conf, producer_conf
 from redrive.core.doctor.findings import Untold
@@ -70,18 +69,6 @@ class KafkaInspection:
                     raise
             self.client.poll(_AGAIN_AFTER_S)
             waited_s += _AGAIN_AFTER_S
-
-    def rights(self, topics: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        if not topics:
-            return {}
-        self._require_controller()
-        answers = self.client.describe_topics(
-            TopicCollection(list(topics)),
-            include_authorized_operations=True,
-            request_timeout=self._timeout_s,
-        )
-        told = {name: _operations(_result(future)) for name, future in answers.items()}
-        return {name: has for name, has in told.items() if has is not None}
 
     def newest_ms(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         if not keys:
@@ -142,18 +129,13 @@ def _note(answers: list[tuple[Any, int, int]], error: Any, message: Message) -> 
 
 
 def _group(described: Any) -> ObservedGroup:
-    has = _operations(described)
+    has = operations_of(described)
     return ObservedGroup(
         protocol=described.type.name.lower(),
         assignor=described.partition_assignor if described.members else "",
         members=len(described.members),
         rights=Untold("the broker doesn't tell what this user may do with the group") if has is None else has,
     )
-
-
-def _operations(described: Any) -> frozenset[str] | None:
-    told = described.authorized_operations
-    return None if told is None else frozenset(operation.name.lower() for operation in told)
 
 
 def _result(future: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from redrive.core.acls import Operation, letter_acls, replay_acls, service_acls
 from redrive.core.doctor.findings import Untold
 from redrive.core.doctor.observed import Case, Observed, Skew, Stamped, versions_of
 from redrive.core.plan import Tier
@@ -17,7 +18,7 @@ from redrive.core.translator import PLAIN
 from redrive.errors import PortError
 from redrive.runtime.clock import Clock
 from redrive.runtime.declaration import ResolvedApp
-from redrive.runtime.planning import wanted_topics
+from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
 from redrive.runtime.ports import Cluster, Inspection, Log
 
 #: Records of each tier whose stamps are looked at, the newest; shared by its partitions.
@@ -55,13 +56,17 @@ def make_case(app: ResolvedApp, settings: Settings, existing: Mapping[str, objec
         for source in sources
         for orphan in find_orphaned_tiers(existing, source, tiers, settings.naming, app.group)
     ]
+    plan = plan_group(app, settings, existing)
+    service = service_acls(plan, wanted, asks_protocols=settings.wanted_protocol == "auto")
+    if app.on_dead_letter:
+        service += letter_acls(plan_letters(app, settings))
     return Case(
         target=target,
         group=app.group,
         own_groups=tuple(dict.fromkeys([app.group, *app.accepts_groups, *settings.accepts_groups])),
         wanted=wanted,
         orphans=tuple(orphans),
-        group_protocol=settings.group_protocol,
+        group_protocol=settings.wanted_protocol,
         tier_outage_ms=settings.tier_outage_ms,
         shutdown_timeout_ms=settings.shutdown_timeout_ms,
         max_poll_interval_ms=int(settings.kafka.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)),
@@ -70,6 +75,8 @@ def make_case(app: ResolvedApp, settings: Settings, existing: Mapping[str, objec
             for listener in app.listeners
             if listener.time_limit_ms is not None
         },
+        service_rights=tuple(acl.right for acl in service),
+        replay_rights=tuple(acl.right for acl in replay_acls(plan, wanted)),
     )
 
 
@@ -112,7 +119,7 @@ def observe(case: Case, eyes: Eyes, *, measure_clock: bool = False) -> Observed:
         versions=versions_of(eyes.inspection.client_version(), brokers),
         newest_ms=newest_ms,
         skew=_skew(eyes, measure_clock=measure_clock),
-        rights=_ask(lambda: eyes.inspection.rights(list(topics))),
+        rights=_ask(lambda: _rights(eyes.cluster, names)),
     )
 
 
@@ -121,6 +128,13 @@ def _ask(question: Callable[[], _Told]) -> _Told | Untold:
         return question()
     except PortError as error:
         return Untold(str(error))
+
+
+def _rights(cluster: Cluster, topics: list[str]) -> Mapping[str, frozenset[Operation]]:
+    told = cluster.allowed(topics)
+    if topics and not told:
+        raise PortError("the cluster doesn't tell what this user may do")
+    return told
 
 
 def _skew(eyes: Eyes, *, measure_clock: bool) -> Skew | Untold:

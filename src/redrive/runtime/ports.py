@@ -249,10 +249,6 @@ class Inspection(Protocol):
         """Groups as their coordinators see them; one that doesn't exist has no members."""
         ...
 
-    def rights(self, topics: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """What this user may do with topics: `read`, `write`, `describe` …"""
-        ...
-
     def newest_ms(self, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The newest timestamp of each partition, epoch ms; empty ones are left out, and those that aren't told."""
         ...

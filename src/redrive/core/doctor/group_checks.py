@@ -1,32 +1,15 @@
 """Checks of the app's group: how it shares its partitions, what it may do, whose records wait in its tiers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
+from redrive.core.acls import Operation, Resource, Right
 from redrive.core.doctor.findings import Look, NotChecked, Severity, Spotted, Untold, several
 from redrive.core.doctor.observed import Case, Observed, Stamped
-from redrive.core.topology import Role
 from redrive.core.units import format_duration
 
 #: The pump may lawfully stand still for so long: 22 s for a commit whose coordinator goes away (tried), 5 s to ask where
 #: to begin. What handlers get to end (`shutdown_timeout`) comes on top.
 STANDSTILL_MS = 27_000
-
-#: What a service does with topics of each role.
-SERVICE_RIGHTS: Mapping[Role, tuple[str, ...]] = {
-    Role.SOURCE: ("read", "describe"),
-    Role.TIER: ("read", "write", "describe"),
-    Role.REPLAY: ("read", "describe"),
-    Role.PARKED: ("read", "write", "describe"),
-    Role.DLQ: ("write", "describe"),
-    Role.STATE: (),
-}
-#: What looking at dead letters and replaying them takes besides, by whoever does it.
-REPLAY_RIGHTS: Mapping[Role, tuple[str, ...]] = {
-    Role.DLQ: ("read",),
-    Role.STATE: ("read", "write", "describe"),
-    Role.REPLAY: ("write",),
-}
-_GROUP_RIGHTS = ("read", "describe")
 
 
 def look_at_protocol(case: Case, observed: Observed) -> Look:
@@ -170,38 +153,40 @@ def _idle(case: Case, stamped: Stamped, seen: str) -> Spotted:
 
 def look_at_rights(case: Case, observed: Observed) -> Look:
     """What this user may not do, but has to."""
+    allowed: dict[Resource, Mapping[str, frozenset[Operation]]] = {}
     if isinstance(observed.rights, Untold):
         yield NotChecked("topics", observed.rights.why)
     else:
-        for topic in case.wanted:
-            has = observed.rights.get(topic.name)
-            if has is None:  # that it is missing, or hidden, is told already
-                continue
-            yield from _lacking(topic.name, f"--topic {topic.name}", SERVICE_RIGHTS[topic.role], has)
-            yield from _lacking(
-                topic.name, f"--topic {topic.name}", REPLAY_RIGHTS.get(topic.role, ()), has, for_replay=True
-            )
-    if isinstance(observed.group, Untold):
-        yield NotChecked(case.group, observed.group.why)
-    elif isinstance(observed.group.rights, Untold):
-        yield NotChecked(case.group, observed.group.rights.why)
+        allowed[Resource.TOPIC] = observed.rights
+    of_group = observed.group if isinstance(observed.group, Untold) else observed.group.rights
+    if isinstance(of_group, Untold):
+        yield NotChecked(case.group, of_group.why)
     else:
-        yield from _lacking(case.group, f"--group {case.group}", _GROUP_RIGHTS, observed.group.rights)
+        allowed[Resource.GROUP] = {case.group: of_group}
+    acls = f"redrive topics acls {case.target} --format kafka-acls"
+    for name, operations in _lacking(case.service_rights, allowed).items():
+        yield Spotted(
+            name,
+            f"this user lacks {', '.join(operations)}",
+            command=f"{acls} --for service --principal User:NAME",
+        )
+    for name, operations in _lacking(case.replay_rights, allowed).items():
+        yield Spotted(
+            name,
+            f"this user lacks {', '.join(operations)} for dead letters",
+            means="dead letters can't be looked at or sent back with these settings; the service doesn't need it",
+            command=f"{acls} --for dlq-replay --operator User:NAME",
+            severity=Severity.INFO,
+        )
 
 
 def _lacking(
-    subject: str, of: str, needed: tuple[str, ...], has: frozenset[str], *, for_replay: bool = False
-) -> Iterator[Spotted]:
-    lacking = [right.capitalize() for right in needed if right not in has]
-    if not lacking:
-        return
-    operations = " ".join(f"--operation {right}" for right in lacking)
-    yield Spotted(
-        subject,
-        f"this user lacks {', '.join(lacking)}",
-        means="dead letters can't be looked at or replayed with these settings; the service doesn't need it"
-        if for_replay
-        else "",
-        command=f"kafka-acls.sh --add --allow-principal User:NAME {operations} {of}",
-        severity=Severity.INFO if for_replay else None,
-    )
+    rights: Iterable[Right], allowed: Mapping[Resource, Mapping[str, frozenset[Operation]]]
+) -> Mapping[str, list[Operation]]:
+    """Which of these rights are lacking, by the topic's or group's name; of others nobody knows."""
+    lacking: dict[str, list[Operation]] = {}
+    for right in rights:
+        has = allowed.get(right.resource, {}).get(right.name)
+        if has is not None and right.operation not in has:
+            lacking.setdefault(right.name, []).append(right.operation)
+    return lacking

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from redrive.core.acls import Operation, Right
 from redrive.core.doctor.findings import Untold
 from redrive.core.plan import Tier
 from redrive.core.topic_plan import ObservedTopic, WantedTopic
@@ -16,6 +17,7 @@ class Case:
     What an app needs. `target`: the app as commands take it. `own_groups`: its group, and those that it took over.
 
     `orphans`: tiers of older policies that the cluster still has. `time_limits_ms`: of listeners that have one.
+    `service_rights`: what the service takes; `replay_rights`: what looking at dead letters and sending them back takes.
     """
 
     target: str
@@ -28,6 +30,8 @@ class Case:
     shutdown_timeout_ms: int
     max_poll_interval_ms: int
     time_limits_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    service_rights: tuple[Right, ...] = ()
+    replay_rights: tuple[Right, ...] = ()
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -47,7 +51,7 @@ class ObservedGroup:
     protocol: str
     assignor: str
     members: int
-    rights: frozenset[str] | Untold
+    rights: frozenset[Operation] | Untold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +107,7 @@ class Observed:
     versions: Versions
     newest_ms: Mapping[str, int] | Untold
     skew: Skew | Untold
-    rights: Mapping[str, frozenset[str]] | Untold
+    rights: Mapping[str, frozenset[Operation]] | Untold
 
 
 def versions_of(client: str, brokers: Mapping[str, Mapping[str, str]] | Untold) -> Versions:
