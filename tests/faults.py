@@ -160,6 +160,7 @@ class RefusingSink:
         self._refuses = refuses
         self._refused: list[tuple[Any, Refusal | None]] = []
         self.refusals = 0
+        self.problem = ""
 
     def produce(self, produce: Produce) -> None:
         refusal = self._refuses(produce)

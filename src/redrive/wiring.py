@@ -5,7 +5,7 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from redrive.core.engine import Engine
 from redrive.core.health import Health
 from redrive.core.lane import FETCHED_RUNS
 from redrive.core.membership import instance_id
+from redrive.core.notices import Posted
 from redrive.core.plan import GroupPlan
 from redrive.core.readings import Bounds, Depth, Look
 from redrive.core.record import TopicPartition
@@ -32,7 +33,8 @@ from redrive.runtime.handlers import Invoker
 from redrive.runtime.health import health_of
 from redrive.runtime.identities import identities
 from redrive.runtime.letters import LetterService, NothingToWrite, begin_at_end, letter_app
-from redrive.runtime.planning import letter_group, plan_group, plan_letters, wanted_topics
+from redrive.runtime.notices import NoticeReader
+from redrive.runtime.planning import letter_group, plan_group, plan_letters, retentions_of, wanted_topics
 from redrive.runtime.ports import Cluster, Sink, TopicInfo
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.runtime.reporting import Reporter
@@ -81,6 +83,12 @@ async def serve(
         stack.callback(reporter.flush, at_end=True)
         resources = await stack.enter_async_context(resolved.lifespan()) if resolved.lifespan else None
         _report_orphans(parts.plan, reporter)
+        notices = _notices(parts, settings, reporter)
+        # Before the group is joined: what was discarded meanwhile must not run first.
+        await asyncio.to_thread(notices.look)
+        notices.start()
+        stack.callback(notices.close)
+        parts = parts._replace(notices=notices.take)
         service = _service(resolved, settings, parts, reporter)
         letters = _letters(resolved, settings, parts, reporter) if resolved.on_dead_letter else None
         show = show or (_over_http(settings.http) if settings.http else None)
@@ -96,6 +104,22 @@ async def serve(
             # A host that is being cancelled still waits for the drain: it is bounded, records in flight are not lost.
             stops = [service.stop()] if letters is None else [service.stop(), letters.stop()]
             await asyncio.shield(asyncio.gather(*stops))
+
+
+def _plan(
+    resolved: ResolvedApp, settings: Settings, cluster: Cluster
+) -> tuple[GroupPlan, Mapping[str, TopicInfo]]:
+    """What is to be run, and the topics that there are. Raises TopologyError, PortError."""
+    topics = cluster.describe()
+    wanted = wanted_topics(resolved, settings, topics)
+    plan = plan_group(resolved, settings, topics)
+    acls = service_acls(plan, wanted, asks_protocols=settings.wanted_protocol == "auto")
+    # First: topics that a user may not see look as if they were missing.
+    require_rights([acl.right for acl in acls], cluster)
+    require_topics(wanted, topics, target=settings.app or "module:app")
+    tiers = [tier.topic for listener in plan.listeners for tier in listener.tiers]
+    retentions_ms = retentions_of(cluster.describe(tiers, configs=True)) if tiers else {}
+    return plan_group(resolved, settings, topics, retentions_ms), topics
 
 
 async def _reach(conf: Mapping[str, Any], settings: Settings, clock: SystemClock) -> None:
@@ -145,6 +169,7 @@ class Parts(NamedTuple):
     cluster: Cluster
     topics: Mapping[str, TopicInfo]
     identity: Callable[[str], str]
+    notices: Callable[[], Sequence[Posted]] = tuple
 
     @property
     def counts(self) -> dict[str, int]:
@@ -156,17 +181,25 @@ async def _learned(
     resolved: ResolvedApp, settings: Settings, cluster: "KafkaCluster", instance: str
 ) -> Parts:
     """Asks the cluster, and refuses what can't run there."""
-    topics = await asyncio.to_thread(cluster.describe)
-    wanted = wanted_topics(resolved, settings, topics)
-    plan = plan_group(resolved, settings, topics)
-    acls = service_acls(plan, wanted, asks_protocols=settings.wanted_protocol == "auto")
-    # First: topics that a user may not see look as if they were missing.
-    await asyncio.to_thread(require_rights, [acl.right for acl in acls], cluster)
-    require_topics(wanted, topics, target=settings.app or "module:app")
+    plan, topics = await asyncio.to_thread(_plan, resolved, settings, cluster)
     protocol = await asyncio.to_thread(_protocol, settings, cluster)
     identity = await asyncio.to_thread(identities, cluster, topics)
     return Parts(
         plan=plan, protocol=protocol, instance=instance, cluster=cluster, topics=topics, identity=identity
+    )
+
+
+def _notices(parts: Parts, settings: Settings, report: Callable[[Report], None]) -> NoticeReader:
+    from redrive.adapters.kafka_log import KafkaLog
+
+    return NoticeReader(
+        {listener.state for listener in parts.plan.listeners},
+        group=parts.plan.group,
+        cluster=parts.cluster,
+        log=KafkaLog(settings.client_options(parts.plan.group)),
+        clock=SystemClock(),
+        identity=parts.identity,
+        report=report,
     )
 
 
@@ -186,7 +219,7 @@ def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: 
 def _letters(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> LetterService:
     """What handles the app's dead letters, beside it."""
     app, plan = letter_app(resolved), plan_letters(resolved, settings)
-    its = parts._replace(plan=plan)
+    its = parts._replace(plan=plan, notices=tuple)  # which are about the app's own group
     # Half of the time that the app's own handlers get: these start together, and must not end last.
     pump_settings = PumpSettings(
         starts={},
@@ -239,6 +272,7 @@ def _pumping(
         settings=pump_settings,
         identity=parts.identity,
         report=reporter,
+        notices=parts.notices,
     )
     return Service(
         pump,

@@ -147,6 +147,18 @@ def test_a_later_loss_is_not_told_with_the_reason_of_an_earlier_one(sink):
     assert answered(sink)["lost"].detail == "the producer failed and was rebuilt"
 
 
+def test_a_producer_that_failed_is_a_problem_until_it_has_confirmed_a_write(sink):
+    assert sink.problem == ""
+    break_producer(sink.client, "it was fenced")
+    write(sink, "refused")
+    answered(sink)
+    assert sink.problem == "INVALID_PRODUCER_EPOCH: test_fatal_error: it was fenced"
+
+    write(sink, "after")
+    answered(sink)
+    assert sink.problem == ""
+
+
 def test_whatever_the_client_raises_the_producer_is_replaced(sink):
     sink.client = Blind(sink.client)
     write(sink, "lost")

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from redrive import App, RetryPolicy, Settings, TopologyError
-from redrive.core.plan import GroupPlan, ListenerPlan, Tier
+from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
 from redrive.runtime.declaration import ResolvedApp
-from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
+from redrive.runtime.planning import plan_group, plan_letters, retentions_of, wanted_topics
+from redrive.runtime.ports import TopicInfo
 
 LADDER = RetryPolicy("5s", "10m")
 
@@ -39,6 +40,7 @@ def test_a_ladder_has_its_tiers_and_replays_by_the_first() -> None:
         dlq="orders.dlq",
         replay="orders.retry.5s",
         policy=LADDER,
+        state="orders.dlq.state",
         tiers=(Tier("orders.retry.5s", 5000, 0), Tier("orders.retry.10m", 600_000, 1)),
     )
 
@@ -126,6 +128,29 @@ def test_dead_letters_are_handled_in_a_group_of_their_own_that_writes_nothing() 
         ("payments", "billing", "old"),
     )
     assert (listener.tiers, listener.drained, listener.give_up, listener.brake) == ((), (), "skip", False)
+
+
+def test_a_wait_is_bounded_by_the_tier_that_keeps_records_for_the_shortest_time() -> None:
+    topics = {
+        "orders.retry.5s": TopicInfo("orders.retry.5s", 1, configs={"retention.ms": "-1"}),
+        "orders.retry.10m": TopicInfo("orders.retry.10m", 1, configs={"retention.ms": "90000"}),
+        "orders.dlq": TopicInfo("orders.dlq", 1, configs={"retention.ms": "1"}),
+    }
+    app = resolved(("orders", LADDER))
+
+    (listener,) = plan_group(app, Settings(), topics, retentions_of(topics)).listeners
+
+    assert listener.longest_wait_ms == 90_000
+    assert plan(("orders", LADDER)).listeners[0].longest_wait_ms == MAX_WAIT_MS
+
+
+def test_retention_for_ever_is_a_bound_too_and_what_the_cluster_does_not_tell_is_left_out() -> None:
+    topics = {
+        "a": TopicInfo("a", 1, configs={"retention.ms": "-1"}),
+        "b": TopicInfo("b", 1),
+        "c": TopicInfo("c", 1, configs={}),
+    }
+    assert retentions_of(topics) == {"a": FOREVER_MS, "c": 7 * 86_400_000}
 
 
 def test_wanted_topics_are_those_of_the_plan_and_of_dead_letters() -> None:

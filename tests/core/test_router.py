@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from redrive.core.commands import Failed
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failure, Kind
+from redrive.core.plan import MAX_WAIT_MS
 from redrive.core.policy import Backoff, RetryPolicy
-from redrive.core.router import MAX_WAIT_MS, DeadLetter, Drop, Reason, Retry, decide, tier_for
+from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
 from tests.sim.engine_world import plan_of
 
 DAY_MS = 24 * 3_600_000
@@ -43,6 +44,13 @@ def test_a_ladder_whose_jitter_leads_beyond_a_week_retries():
 def test_retry_later_beyond_what_any_tier_keeps_is_expired(tiers):
     assert decide(asked(8 * DAY_MS), plan_of(*tiers), 0.0) == DeadLetter(Reason.EXPIRED)
     assert decide(asked(MAX_WAIT_MS), plan_of(*tiers), 0.0).due_ms == FAILED_MS + MAX_WAIT_MS
+
+
+@pytest.mark.parametrize("days", [1, 30])
+def test_where_it_is_known_how_long_the_tiers_keep_records_that_is_the_bound(days):
+    plan = msgspec.structs.replace(plan_of("5s"), longest_wait_ms=days * DAY_MS)
+    assert decide(asked(days * DAY_MS), plan, 0.0).due_ms == FAILED_MS + days * DAY_MS
+    assert decide(asked(days * DAY_MS + 1), plan, 0.0) == DeadLetter(Reason.EXPIRED)
 
 
 def test_a_wait_that_the_other_side_asks_for_goes_by_the_same_bound():

@@ -37,6 +37,29 @@ def test_a_copy_is_written_before_the_tiers_retention_reaches_the_one_before(del
     assert wake_of(365 * DAY_MS, 0, delay_ms) <= max(2 * delay_ms, REPOST_AFTER_MS)
 
 
+@given(
+    held=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=40),
+    meant=st.sets(st.integers(0, 9)),
+)
+def test_what_is_pulled_is_gone_and_the_rest_comes_in_its_order(held, meant):
+    window, other = Window(), Window()
+    for wake_ms, size in held:
+        window.hold(wake_ms, Held(size, size))
+        if size not in meant:
+            other.hold(wake_ms, Held(size, size))
+
+    pulled = window.pull(lambda _, record: record.name in meant)
+
+    assert sorted((wake_ms, record.name) for wake_ms, record in pulled) == sorted(
+        (wake_ms, size) for wake_ms, size in held if size in meant
+    )
+    assert (len(window), window.held_bytes) == (len(other), other.held_bytes)
+    rest, expected = window.take(100, 100), other.take(100, 100)
+    assert [(wake_ms, one.name) for wake_ms, one in rest] == [
+        (wake_ms, one.name) for wake_ms, one in expected
+    ]
+
+
 class Held:
     """What a window needs of a record."""
 

@@ -76,7 +76,19 @@ class Process:
     wrapper round a port.
     """
 
-    def __init__(self, app, cluster, *, source=same, sink=same, admin=same, executor=same, settings=SETTINGS):
+    def __init__(
+        self,
+        app,
+        cluster,
+        *,
+        source=same,
+        sink=same,
+        admin=same,
+        executor=same,
+        settings=SETTINGS,
+        notices=tuple,
+        identity=str,
+    ):
         self.cluster, self.clock = cluster, cluster.clock
         resolved = app.resolve()
         create_topics(resolved, cluster)
@@ -84,7 +96,7 @@ class Process:
         self.member = cluster.source("shop")
         invokers = [Invoker(listener, self.clock, threading.Event()) for listener in resolved.listeners]
         self.handlers = InTurn(invokers, self.clock)
-        self.engine = Engine(plan_group(resolved, settings, cluster.topics), cluster.counts, str)
+        self.engine = Engine(plan_group(resolved, settings, cluster.topics), cluster.counts, identity)
         self.pump = Pump(
             engine=self.engine,
             source=source(self.member),
@@ -96,8 +108,9 @@ class Process:
                 starts={listener.topic: listener.start for listener in resolved.listeners},
                 drain_ms=settings.shutdown_timeout_ms,
             ),
-            identity=str,
+            identity=identity,
             report=self.reports.append,
+            notices=notices,
         )
         self.pump.join()
 

@@ -162,10 +162,7 @@ def test_a_last_commit_that_is_refused_is_told():
     shop.process.steps(3)
     shop.cluster.faults.refuse_commits(10)
     shop.process.pump.shut_down()
-    assert shop.process.told("commit-refused")[-1] == {
-        "error": "the last commit before giving up partitions",
-        "partitions": 1,
-    }
+    assert shop.process.told("last-commit-refused") == [{"partitions": "orders 0"}]
     shop.is_closed()
 
 

@@ -13,7 +13,7 @@ from redrive.runtime.pump import Pump, PumpSettings
 from redrive.runtime.reporting import Reporter
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
-from tests.sim.engine_world import World, identity, plan_of
+from tests.sim.engine_world import World, identity, plan_of, post
 
 P0, T0 = TopicPartition("orders", 0), TopicPartition("orders.retry.5s", 0)
 
@@ -262,6 +262,11 @@ def all_of_the_engine():
     for _ in range(300):
         world.work(outcomes=["permanent"])
     world.pass_time(61_000)
+    due_ms = int(world.clock.wall_ms()) + 60_000
+    world.append(T0.topic, count=2, headers=[("redrive-group", b"shop"), ("redrive-due-ms", b"%d" % due_ms)])
+    world.fetch(T0)
+    post(world, "hurry", T0, (0, 1))
+    post(world, "discard", T0, (1, 2))
     return world.reports
 
 
@@ -302,6 +307,10 @@ def all_of_the_pump():
     cluster.is_down = True
     steps(pump, cluster, 3)
     cluster.is_down = False
+    steps(pump, cluster, 50)
+    append(cluster, 1)
+    steps(pump, cluster, 3)
+    cluster.faults.refuse_commits(10)
     pump.shut_down()
     return reports
 
@@ -339,6 +348,7 @@ def test_every_report_of_the_engine_fills_its_text(told):
     reports = all_of_the_engine()
     assert {report.event for report in reports} == {
         "record-given-up", "outage", "outage-over", "dead-letter", "dead-letter-cut", "write-refused", "brake-on", "brake-off",
+        "retries-hurried", "retries-discarded",
     }  # fmt: skip
     assert [line for report in reports for line in told(report.event, **report.fields) if "?" in line] == []
 
@@ -346,7 +356,7 @@ def test_every_report_of_the_engine_fills_its_text(told):
 def test_every_report_of_the_pump_fills_its_text(told):
     reports = all_of_the_pump()
     assert {report.event for report in reports} >= {
-        "assigned", "lost", "revoked", "map-ignored", "commit-refused", "source-problem", "records-lost", "handlers-left",
+        "assigned", "lost", "revoked", "map-ignored", "commit-refused", "last-commit-refused", "source-problem", "records-lost", "handlers-left",
     }  # fmt: skip
     assert [line for report in reports for line in told(report.event, **report.fields) if "?" in line] == []
 

@@ -13,6 +13,7 @@ from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine, Start
 from redrive.core.failure import Failure, Kind
 from redrive.core.lane import RUNS_PER_SLOT_MOST, Lane
+from redrive.core.notices import Notice, Posted
 from redrive.core.offsets import decode_metadata
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
@@ -44,6 +45,7 @@ def plan_of(
         name=name,
         source=name,
         dlq=f"{name}.dlq",
+        state=f"{name}.dlq.state",
         replay=replay,
         policy=ladder,
         tiers=tiers,
@@ -224,11 +226,14 @@ class World:
         self.failure_message = "it failed"
         #: Whether workers are seen in the middle of a record, or between two.
         self.is_seen_at_work = True
-        for topic in (*self.plan.topics, *(plan.dlq for plan in plans)):
+        for topic in (*self.plan.topics, *(topic for plan in plans for topic in (plan.dlq, plan.state))):
             self.cluster.create_topic(topic, partitions)
         self.committed: dict[TopicPartition, tuple[int, str]] = {}
         self.truth = Truth(self.cluster)
         self.reports: list[Report] = []
+        self.posted: list[Posted] = []
+        #: What this process knows to be discarded.
+        self.discarded: set[tuple[TopicPartition, int]] = set()
         self.restart()
 
     # -- processes and partitions --------------------------------------------------------------------------------
@@ -244,6 +249,8 @@ class World:
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.draining: set[TopicPartition] = set()
+        if self.posted:
+            self._notify(self.posted)
 
     def assign(self, *keys: TopicPartition) -> None:
         """Partitions come to the process, and begin where the group has committed."""
@@ -302,6 +309,20 @@ class World:
             self.positions[key] = records[-1].offset() + 1
             self.engine.fetched(key, list(records), self.clock.now())
             self._perform()
+
+    def _notify(self, posted: Sequence[Posted]) -> None:
+        out = {
+            (run.lane.key, record.offset())
+            for run in self.engine.runs
+            for record in run.records[run.settled :]
+        }
+        for _, key, notice in posted:
+            if notice.action == "discard":
+                offsets = {(key, offset) for first, end in notice.ranges for offset in range(first, end)}
+                self.discarded |= offsets - out
+        self.engine.notices.post(posted, self.clock.now())
+        self.engine.tick(self.clock.now())
+        self._perform()
 
     def work(self, listener: int = 0, slot: int = 0, outcomes: Sequence[str] = ("ok",)) -> None:
         """The slot's worker takes up as many records as there are outcomes, and reports when its run has ended."""
@@ -387,6 +408,8 @@ class World:
         assert run.budget >= 1
         if run.wakes_ms is not None:
             assert max(run.wakes_ms) <= self.clock.wall_ms(), "a record that isn't due"
+            again = {(lane.key, record.offset()) for record in run.records} & self.discarded
+            assert not again, f"discarded and run: {again}"
         out = [key for key, runs in self.slots.items() if any(other.lane is lane for other in runs)]
         assert out in ([], [(run.listener, run.slot)]), "a lane in two slots"
         self.slots[run.listener, run.slot].append(run)
@@ -455,6 +478,13 @@ class World:
             restored = decode_metadata(metadata, offset, identity(key.topic))
             assert restored.ignored == ""
             self.truth.check_claim(self.engine.lanes[key], offset, restored.ranges)
+
+
+def post(world: World, action: str, key: TopicPartition, *ranges: tuple[int, int]) -> None:
+    """A person hurries or discards records of a tier, and the process reads it."""
+    notice = Notice(action, "shop", identity(key.topic), ranges, "ann", int(world.clock.wall_ms()), "job", "")
+    world.posted.append(Posted(f"notice:{len(world.posted)}", key, notice))
+    world._notify(world.posted[-1:])
 
 
 def _is_of_others(lane: Lane, record: RawRecord) -> bool:

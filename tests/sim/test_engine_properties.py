@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redrive.core.commands import Refusal
+from redrive.core.notices import ranges_of
 from redrive.core.record import TopicPartition
-from tests.sim.engine_world import OUTCOMES, World, plan_of
+from tests.sim.engine_world import OUTCOMES, World, plan_of, post
 
 PLANS = {
     "ladder": lambda: (plan_of("5s", "30s"),),
@@ -63,6 +64,15 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
         due_ms = int(self.world.clock.wall_ms()) + due_in_ms
         headers = [("redrive-group", group), ("redrive-due-ms", b"%d" % due_ms)]
         self.world.append(key.topic, key.partition, headers=headers)
+
+    @rule(
+        data=st.data(),
+        action=st.sampled_from(["hurry", "discard"]),
+        offsets=st.sets(st.integers(0, 30), min_size=1, max_size=8),
+    )
+    def a_person_hurries_or_discards(self, data, action, offsets):
+        key = data.draw(st.sampled_from([key for key in self.keys if key not in self.sources]))
+        post(self.world, action, key, *ranges_of(sorted(offsets)))
 
     @rule(data=st.data(), most=st.integers(1, 50))
     def records_are_fetched(self, data, most):

@@ -33,6 +33,7 @@ class KafkaSink:
         self._is_broken = False
         #: Why, in the words of the broker: reports of a broken producer only say that it is.
         self._fatal: KafkaError | None = None
+        self.problem = ""
         self.client: Any = made(Producer, self._conf)
         self._single: _Single | None = None
         guard(self)
@@ -100,6 +101,7 @@ class KafkaSink:
         )
         self.client = Producer(self._conf)
         self._single = None
+        self.problem = f"{self._fatal.name()}: {self._fatal.str()}" if self._fatal else unknown.detail
         self._is_broken, self._fatal = False, None
 
     def _alone(self) -> Any:
@@ -112,6 +114,7 @@ class KafkaSink:
         if produce is None:
             return  # by a producer that was given up: its records were answered as refused
         if error is None:
+            self.problem = ""
             self._answers.append((produce.token, None))
         elif error.fatal() or error.code() in _FATAL:
             self._is_broken = True

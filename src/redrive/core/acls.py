@@ -136,6 +136,11 @@ def _add_listener(found: "_Found", listener: ListenerPlan) -> None:
         )
     if listener.give_up == "dead-letter":
         found.add(Operation.WRITE, listener.dlq, "records that failed for good are put aside there")
+    if listener.state:
+        found.add(
+            Operation.READ, listener.state, "what `redrive retries hurry` and `discard` ask for stands there"
+        )
+        found.add(Operation.WRITE, listener.state, "what became of a discarded retry is written there")
 
 
 def letter_acls(letters: GroupPlan) -> tuple[Acl, ...]:

@@ -14,7 +14,17 @@ from redrive.core.counters import DURATION_BOUNDS_S, LATENESS_BOUNDS_S
 
 PREFIX = "redrive_"
 #: What may become of a record, as the label `outcome` says it.
-OUTCOMES = ("handled", "retried", "dead-lettered", "skipped", "given-up", "passed-by", "restored", "lost")
+OUTCOMES = (
+    "handled",
+    "retried",
+    "dead-lettered",
+    "skipped",
+    "discarded",
+    "given-up",
+    "passed-by",
+    "restored",
+    "lost",
+)
 COMMIT_OUTCOMES = ("confirmed", "refused")
 
 
@@ -60,7 +70,8 @@ RECORDS = Metric(
     "records",
     (*_SOURCE, "outcome"),
     "What became of records; topic is the listener's source topic. handled: the handler returned. retried: written to a "
-    "tier. dead-lettered: sent to the dead-letter topic. skipped: the handler raised Skip. given-up: dropped by "
+    "tier. dead-lettered: sent to the dead-letter topic. skipped: the handler raised Skip. discarded: taken off its "
+    "tier by `redrive retries discard`. given-up: dropped by "
     'give_up="skip", or failed by a handler of dead letters. passed-by: another group\'s on a shared tier or dead-letter '
     "topic. restored: finished by the owner before, not run again. lost: deleted by retention before this group read "
     "them.",
@@ -443,6 +454,34 @@ _EVENTS = (
         ("tier",),
     ),
     LogEvent(
+        "retries-hurried",
+        "warning",
+        "%(count)s records that waited on %(tier)s/%(partition)s are due now, as %(who)s asked (job %(job)s): %(why)s",
+        ("tier", "job"),
+        at_once=5,
+    ),
+    LogEvent(
+        "retries-discarded",
+        "warning",
+        "%(count)s records that waited on %(tier)s/%(partition)s are discarded, as %(who)s asked (job %(job)s): %(why)s. They "
+        "don't run again; each one is written down in %(state)s, and its copy stays on %(tier)s until retention deletes it.",
+        ("tier", "job"),
+        at_once=5,
+    ),
+    LogEvent(
+        "notices-unread",
+        "warning",
+        "%(topic)s can't be read: %(error)s. What `redrive retries hurry` and `discard` ask for isn't seen by this process; "
+        "all else goes on, and it is tried again every two seconds. Missing right: Read on that topic.",
+        ("topic", "error"),
+    ),
+    LogEvent(
+        "notices-full",
+        "error",
+        "%(count)s notices of `redrive retries hurry` or `discard` are too many to keep in memory and are not heeded by this "
+        "process. It reads them again when it is started anew, without those that are done by then.",
+    ),
+    LogEvent(
         "brake-off", "warning", "Listener %(listener)s: the brake is released, all goes on.", ("listener",)
     ),
     LogEvent(
@@ -462,6 +501,13 @@ _EVENTS = (
         "warning",
         "A commit was refused for %(partitions)s partitions: %(error)s. It is repeated; until one is confirmed, a crash would "
         "run again what finished since the last.",
+    ),
+    LogEvent(
+        "last-commit-refused",
+        "warning",
+        "The last commit before these partitions were given up was not confirmed: %(partitions)s. It can't be repeated; their "
+        "next owner runs again what finished since the commit before it, a second's work as a rule.",
+        at_once=5,
     ),
     LogEvent(
         "records-lost",

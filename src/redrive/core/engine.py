@@ -14,6 +14,7 @@ import msgspec
 from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
+from redrive.core.heeding import Heeding
 from redrive.core.lane import Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
@@ -70,6 +71,7 @@ class Engine:
                 self._roles[tier.topic] = (listener, tier)
         self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
         self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes, plan.translator)
+        self.notices = Heeding(self._outbox, self.successors, self._waiting)
         self._next_look_ms = 0.0
 
     @property
@@ -85,9 +87,8 @@ class Engine:
         for key, start in starts.items():
             listener, tier = self._roles[key.topic]
             offsets = OffsetMap(start.offset or 0, start.restored, started=start.offset is not None)
-            lane = Lane(key, listener, tier, offsets)
+            lane = self.lanes[key] = Lane(key, listener, tier, offsets)
             lane.acked = start.acked
-            self.lanes[key] = lane
             listener.lanes.add(lane)
             if tier is not None:
                 self._waiting.lanes.append(lane)
@@ -141,6 +142,7 @@ class Engine:
         if lane.alive:
             self._settle(run, run.records, result.done, now)
             self._give_back(run, result.done)
+            self.notices.gave_back(run, result.done, now)
         if result.halt == "outage":
             self._outage(run, now)
         elif listener.outage is not None and listener.outage.probe is run:
@@ -465,6 +467,7 @@ class Engine:
 
     def _hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
         self._waiting.hold(lane, tier, records, end, now)
+        self.notices.fetched(lane, records, now)
         if not lane.is_paused and self._waiting.is_over(lane):
             self._pause([lane])
         if self._waiting.next_wake_ms <= now.wall_ms:

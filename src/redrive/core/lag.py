@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redrive.core.offsets import Range, decode_metadata
-from redrive.core.plan import Tier
+from redrive.core.plan import MAX_WAIT_MS, Tier
 from redrive.core.record import RawRecord, TopicPartition
-from redrive.core.router import MAX_WAIT_MS
 from redrive.core.successors import envelope_of
 from redrive.core.translator import PLAIN, Translator
 
@@ -126,9 +125,9 @@ def look_at_record(
     )
 
 
-def due_of(due_ms: int | None, timestamp_ms: int, delay_ms: int) -> int:
+def due_of(due_ms: int | None, timestamp_ms: int, delay_ms: int, longest_ms: int = MAX_WAIT_MS) -> int:
     """When a record of a tier is due, as the engine takes it: an absurd or missing due is its timestamp and the delay."""
-    if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * delay_ms:
+    if due_ms is None or due_ms > timestamp_ms + longest_ms + 2 * delay_ms:
         return timestamp_ms + delay_ms
     return due_ms
 

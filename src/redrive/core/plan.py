@@ -5,6 +5,11 @@ import msgspec
 from redrive.core.policy import Criticality, GiveUp, RetryPolicy
 from redrive.core.translator import PLAIN, Translator
 
+#: The longest that a handler or the other side may ask to wait where nobody knows how long tiers keep their records.
+MAX_WAIT_MS = 7 * 24 * 3600 * 1000
+#: The same where they keep them for ever: an instant further away is no plan.
+FOREVER_MS = 3650 * 24 * 3600 * 1000
+
 
 class Now(msgspec.Struct, frozen=True, gc=False):
     """
@@ -40,6 +45,8 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     #: Where a replay for this group goes: the first tier, or a topic of its own where there is no ladder.
     replay: str
     policy: RetryPolicy
+    #: The compacted topic beside `dlq`: states of dead letters, and notices about waiting retries. "": nobody reads it.
+    state: str = ""
     tiers: tuple[Tier, ...] = ()
     #: Read and drained, never written: the replay topic and orphaned tiers.
     drained: tuple[Tier, ...] = ()
@@ -50,6 +57,8 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     #: Of a listener to dead letters, whose source is a dead-letter topic: the groups whose letters it handles. What it
     #: fails for good is passed by.
     letters_of: tuple[str, ...] = ()
+    #: What is asked to wait longer (RetryLater, Retry-After) is a dead letter (`expired`): how long the tiers keep records.
+    longest_wait_ms: int = MAX_WAIT_MS
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,6 @@ from redrive.core.failure import Kind
 from redrive.core.plan import ListenerPlan
 from redrive.core.policy import RetryPolicy
 
-#: A wait longer than what any tier keeps its records for would be lost to retention.
-MAX_WAIT_MS = 7 * 24 * 3600 * 1000
-
 
 class Reason(StrEnum):
     """Why a record became a dead letter."""
@@ -56,13 +53,15 @@ def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
     """
     if failed.signal == "skip":
         return Drop("skip")
-    action = _retry_or_dead_letter(failed, plan.policy, roll)
+    action = _retry_or_dead_letter(failed, plan.policy, plan.longest_wait_ms, roll)
     if isinstance(action, DeadLetter) and plan.give_up == "skip":
         return Drop(action.reason)
     return action
 
 
-def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> Retry | DeadLetter:
+def _retry_or_dead_letter(
+    failed: Failed, policy: RetryPolicy, longest_ms: int, roll: float
+) -> Retry | DeadLetter:
     if failed.signal == "dead-letter":
         return DeadLetter(Reason.ASKED)
     if failed.failure.kind is Kind.POISON:
@@ -80,7 +79,7 @@ def _retry_or_dead_letter(failed: Failed, policy: RetryPolicy, roll: float) -> R
         wait_ms = policy.delays_ms[tier] * (1 + policy.jitter * roll)
     # Rounded up: a due that is a fraction too small would let the record start early.
     due_ms = ceil(failed.failed_ms + wait_ms)
-    asked_too_long = asked_ms is not None and asked_ms > MAX_WAIT_MS
+    asked_too_long = asked_ms is not None and asked_ms > longest_ms
     if asked_too_long or (policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms):
         return DeadLetter(Reason.EXPIRED)
     return Retry(tier, due_ms)

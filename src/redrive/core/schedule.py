@@ -7,6 +7,7 @@ partition needs up to a second to deliver again. Bounded in bytes: `held_bytes` 
 
 import heapq
 from collections import deque
+from collections.abc import Callable, Iterator
 
 from redrive.core.record import RawRecord
 
@@ -64,6 +65,28 @@ class Window:
                 break
         self.held_bytes -= sum(len(record) for _, record in taken) + RECORD_OVERHEAD_BYTES * len(taken)
         return taken
+
+    def records(self) -> Iterator[RawRecord]:
+        """What is held, in no order."""
+        yield from (record for _, record in self._fifo)
+        yield from (record for _, _, record in self._heap)
+
+    def pull(self, is_meant: Callable[[int, RawRecord], bool]) -> list[tuple[int, RawRecord]]:
+        """Remove and return the records of which `is_meant(wake_ms, record)`. Looks at all that are held."""
+        pulled: list[tuple[int, RawRecord]] = []
+        fifo: deque[tuple[int, RawRecord]] = deque()
+        heap: list[tuple[int, int, RawRecord]] = []
+        for wake_ms, record in self._fifo:
+            (pulled if is_meant(wake_ms, record) else fifo).append((wake_ms, record))
+        for wake_ms, sequence, record in self._heap:
+            if is_meant(wake_ms, record):
+                pulled.append((wake_ms, record))
+            else:
+                heap.append((wake_ms, sequence, record))
+        heapq.heapify(heap)
+        self._fifo, self._heap = fifo, heap
+        self.held_bytes -= sum(len(record) for _, record in pulled) + RECORD_OVERHEAD_BYTES * len(pulled)
+        return pulled
 
 
 def wake_of(due_ms: int, timestamp_ms: int, delay_ms: int) -> int:

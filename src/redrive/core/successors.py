@@ -16,8 +16,9 @@ from redrive.core.commands import Command, Failed, Produce, Refusal, Report
 from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only, shrink
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane
+from redrive.core.notices import Notice, write_end
 from redrive.core.plan import Now
-from redrive.core.record import RawRecord, headers_of
+from redrive.core.record import RawRecord, event_id_of, headers_of
 from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
 from redrive.core.translator import PLAIN, Translator
 
@@ -38,6 +39,7 @@ class Pending:
         "headers_only",
         "is_dead_letter",
         "lane",
+        "note",
         "record",
         "step",
         "topic",
@@ -52,6 +54,8 @@ class Pending:
         self.is_dead_letter = topic == lane.listener.plan.dlq
         self.alone = False
         self.headers_only = False
+        #: Key and value of what is written instead of a copy: the end of a discarded record.
+        self.note: tuple[bytes, bytes] | None = None
         self.step = 0
         self.tries = 0
 
@@ -110,6 +114,13 @@ class Successors:
         )
         self._send(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic)
 
+    def discard(self, lane: Lane, record: RawRecord, notice: Notice, now: Now) -> None:
+        """Write down that a person discarded a waiting record; only then its offset may pass."""
+        lane.listener.counters.dropped["discarded"] += 1
+        pending = Pending(lane, record, NO_ENVELOPE, lane.listener.plan.state)
+        pending.note = write_end(lane.key, record.offset(), notice, int(now.wall_ms))
+        self._begin(pending)
+
     def answered(self, answers: Iterable[tuple[Pending, Refusal | None]], now: Now) -> None:
         """What came back for writes. Those that all in-sync replicas have let the offset of their record pass."""
         for pending, refusal in answers:
@@ -129,7 +140,7 @@ class Successors:
         if not lane.alive:
             self._end(pending)
             return
-        if refusal.kind == "too-large":
+        if refusal.kind == "too-large" and pending.note is None:
             self._too_large(pending, now)
             return
         counters = lane.listener.counters
@@ -212,9 +223,12 @@ class Successors:
         self._produce(pending)
 
     def _send(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
-        lane.pending += 1
-        lane.pending_bytes += len(record)
-        self._produce(Pending(lane, record, envelope, topic))
+        self._begin(Pending(lane, record, envelope, topic))
+
+    def _begin(self, pending: Pending) -> None:
+        pending.lane.pending += 1
+        pending.lane.pending_bytes += len(pending.record)
+        self._produce(pending)
 
     def _end(self, pending: Pending) -> None:
         lane = pending.lane
@@ -224,6 +238,9 @@ class Successors:
     def _produce(self, pending: Pending) -> None:
         record, key = pending.record, pending.lane.key
         self.outstanding += 1
+        if pending.note is not None:
+            self._outbox.append(Produce(pending, pending.topic, 0, *pending.note, []))
+            return
         # Same number as the source where the counts agree; else the client hashes the key as Java's producers do.
         count = self._partitions.get(pending.topic, 0)
         aligned = count == self._partitions.get(key.topic) and key.partition < count
@@ -285,9 +302,8 @@ def stranger(record: RawRecord, translator: Translator) -> tuple[Envelope, int]:
     return msgspec.structs.replace(said, event_id=said.event_id or place.event_id), len(unreadable)
 
 
-def source_envelope(record: RawRecord) -> Envelope:
-    """The envelope of a record of a source topic before its first failure."""
-    topic, partition, offset = record.topic(), record.partition(), record.offset()
+def source_envelope(record: RawRecord, id_header: str = "") -> Envelope:
+    """The envelope of a record of a source topic before its first failure. `id_header`: where its producer puts its id."""
     replayed = NO_ENVELOPE
     headers = headers_of(record)
     for name, _ in headers or ():
@@ -295,12 +311,12 @@ def source_envelope(record: RawRecord) -> Envelope:
             replayed = replay_headers_only(read_envelope(headers)[0])
             break
     return Envelope(
-        event_id=replayed.event_id or f"{topic}/{partition}/{offset}",
+        event_id=replayed.event_id or event_id_of(record, id_header),
         replay_id=replayed.replay_id,
         replays=replayed.replays,
-        source_topic=topic,
-        source_partition=partition,
-        source_offset=offset,
+        source_topic=record.topic(),
+        source_partition=record.partition(),
+        source_offset=record.offset(),
         source_timestamp_ms=record.timestamp()[1],
     )
 

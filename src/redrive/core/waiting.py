@@ -8,9 +8,8 @@ compares one number, however many partitions wait.
 from collections.abc import Collection
 
 from redrive.core.lane import Lane
-from redrive.core.plan import Now, Tier
+from redrive.core.plan import MAX_WAIT_MS, Now, Tier
 from redrive.core.record import RawRecord, headers_of
-from redrive.core.router import MAX_WAIT_MS
 from redrive.core.schedule import NEVER_MS, wake_of
 from redrive.core.translator import PLAIN, Translator
 
@@ -38,6 +37,8 @@ class WaitingRoom:
         counters, window, ours = lane.listener.counters, lane.window, self._groups
         held: list[int] = []
         hold, read_due = window.hold, self._translator.read_due
+        # What an earlier configuration let wait for longer must not run early.
+        longest_ms = max(MAX_WAIT_MS, lane.listener.plan.longest_wait_ms) + 2 * tier.delay_ms
         for record in records:
             group, due_ms = read_due(headers_of(record))
             timestamp_ms = record.timestamp()[1]
@@ -50,7 +51,7 @@ class WaitingRoom:
             if group not in ours:
                 counters.passed_by += 1
                 continue
-            if due_ms is None or due_ms > timestamp_ms + MAX_WAIT_MS + 2 * tier.delay_ms:
+            if due_ms is None or due_ms > timestamp_ms + longest_ms:
                 counters.envelope_errors += due_ms is not None
                 due_ms = timestamp_ms + tier.delay_ms
             if due_ms <= timestamp_ms + tier.delay_ms:  # nearly all

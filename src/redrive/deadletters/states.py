@@ -42,6 +42,7 @@ from enum import StrEnum
 
 import msgspec
 
+from redrive.core.notices import is_of_retries
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.deadletters.letters import Position
 from redrive.deadletters.topics import Dlq
@@ -332,6 +333,8 @@ class StateBook:
         return is_whole
 
     def _take(self, record: RawRecord) -> None:
+        if is_of_retries(record.key()):
+            return
         try:
             at = Position.parse((record.key() or b"").decode())
         except ValueError:

@@ -56,6 +56,8 @@ def _was_committed(cluster: Cluster, group: str, keys: list[TopicPartition]) -> 
 class NothingToWrite:
     """A sink for a group without successors: its pump asks it, and never gives it anything."""
 
+    problem = ""
+
     def produce(self, produce: Produce) -> None:
         raise RuntimeError(
             f"a handler of dead letters writes nothing, but {produce.topic} was to be written to"

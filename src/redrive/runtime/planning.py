@@ -1,22 +1,33 @@
 """From listeners and settings to topics: what the engine is to run, and which topics that takes."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from redrive.core import topic_plan
-from redrive.core.plan import GroupPlan, ListenerPlan, Tier
+from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
 from redrive.core.settings import Settings
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import ListenerTopics, find_orphaned_tiers, name_problems, name_topics
 from redrive.errors import TopologyError
 from redrive.runtime.declaration import ResolvedApp
+from redrive.runtime.ports import TopicInfo
+
+#: What a topic keeps where nothing was set, Kafka's default.
+_DEFAULT_RETENTION_MS = 7 * 86_400_000
+_UNKNOWN: Mapping[str, int] = {}
 
 
-def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection[str]) -> GroupPlan:
+def plan_group(
+    app: ResolvedApp,
+    settings: Settings,
+    existing_topics: Collection[str],
+    retentions_ms: Mapping[str, int] = _UNKNOWN,
+) -> GroupPlan:
     """
     Gives the plan of an app's group: each listener with its topics, and the bounds that hold for the process.
 
     `existing_topics`: the cluster's, in which tiers of older policies are found by their names; these are read until
     they are empty, never written to. A replay comes in by the first tier, or by a topic of its own without a ladder.
+    `retentions_ms`: how long tiers keep their records, where the cluster tells it (`retentions_of`).
 
     Raises TopologyError with all names that collide or can't be.
     """
@@ -25,8 +36,7 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
     listeners: list[ListenerPlan] = []
     for listener, its in zip(app.listeners, topics, strict=True):
         tiers = tuple(Tier(name, delay_ms, index) for index, (name, delay_ms) in enumerate(its.tiers))
-        wanted = {tier.topic for tier in tiers}
-        orphans = find_orphaned_tiers(existing_topics, its.source, wanted, naming, app.group)
+        orphans = find_orphaned_tiers(existing_topics, its.source, dict(its.tiers), naming, app.group)
         # Also of a time without a ladder: a replay may have been on its way when the tiers were introduced.
         replay = naming.replay(its.source, group=app.group)
         has_replay = not tiers or replay in existing_topics
@@ -36,12 +46,14 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
             dlq=its.dlq,
             replay=its.replay,
             policy=listener.policy,
+            state=its.state,
             tiers=tiers,
             drained=tuple(Tier(*each) for each in ([(replay, 0)] if has_replay else []) + list(orphans)),
             give_up=listener.give_up,
             criticality=listener.criticality,
             concurrency=listener.concurrency,
             brake=settings.brake,
+            longest_wait_ms=_longest_wait_ms(tiers, retentions_ms),
         )
         listeners.append(plan)
     return GroupPlan(
@@ -53,6 +65,22 @@ def plan_group(app: ResolvedApp, settings: Settings, existing_topics: Collection
         run_records=settings.run_records,
         translator=settings.translator,
     )
+
+
+def _longest_wait_ms(tiers: Collection[Tier], retentions_ms: Mapping[str, int]) -> int:
+    return min((retentions_ms.get(tier.topic, MAX_WAIT_MS) for tier in tiers), default=MAX_WAIT_MS)
+
+
+def retentions_of(topics: Mapping[str, TopicInfo]) -> Mapping[str, int]:
+    """Gives how long topics keep their records, in ms, of those whose configuration the cluster tells."""
+    found: dict[str, int] = {}
+    for name, topic in topics.items():
+        if topic.configs is None:
+            continue
+        text = topic.configs.get("retention.ms", str(_DEFAULT_RETENTION_MS))
+        if text.removeprefix("-").isdecimal():
+            found[name] = int(text) if 0 <= int(text) < FOREVER_MS else FOREVER_MS
+    return found
 
 
 def plan_letters(app: ResolvedApp, settings: Settings) -> GroupPlan:

@@ -130,7 +130,12 @@ class Sink(Protocol):
 
     Its memory of what is outstanding is not trusted: after a fatal error everything that has no answer yet is
     answered as refused, though some of it may have been written.
+
+    `problem`: why the producer as a whole failed, until it has confirmed a write since; empty when it didn't. Read by any
+    thread.
     """
+
+    problem: str
 
     def produce(self, produce: Produce) -> None:
         """Send a record. Never raises; every call is answered exactly once."""

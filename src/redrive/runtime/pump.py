@@ -15,7 +15,9 @@ import msgspec
 
 from redrive.core.commands import Command, Commit, Pause, Produce, Report, Resume, Run
 from redrive.core.engine import Engine, Start
+from redrive.core.notices import Posted
 from redrive.core.plan import Now
+from redrive.core.readings import copied
 from redrive.core.record import TopicPartition
 from redrive.core.starts import start_at_committed
 from redrive.errors import PortError
@@ -52,7 +54,10 @@ class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pump:
-    """Drives one engine over its ports. `report` is told what an operator may want to read; it never raises."""
+    """
+    Drives one engine over its ports. `report` is told what an operator may want to read; it never raises. `notices` gives
+    those that came since it was asked last, without waiting.
+    """
 
     def __init__(
         self,
@@ -66,6 +71,7 @@ class Pump:
         settings: PumpSettings,
         identity: Callable[[str], str],
         report: Callable[[Report], None],
+        notices: Callable[[], Sequence[Posted]] = tuple,
     ) -> None:
         self.engine = engine
         self.report = report
@@ -76,6 +82,7 @@ class Pump:
         self.stepped_mono_ms = clock.mono_ms()
         self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
         self._clock, self._settings, self._identity = clock, settings, identity
+        self._notices = notices
         self._performers: dict[type[Command], Callable[[Any], None]] = {
             Run: executor.submit,
             Produce: sink.produce,
@@ -96,6 +103,13 @@ class Pump:
     def drain_s(self) -> float:
         """How long a revoke or a shut-down waits for handlers."""
         return self._settings.drain_ms / 1000
+
+    @property
+    def producer_problem(self) -> str:
+        """Why nothing can be written, while something has to be; empty when it can, or needn't be. Any thread."""
+        if not self._sink.problem:
+            return ""
+        return self._sink.problem if any(lane.pending for lane in copied(self.engine.lanes.values())) else ""
 
     def join(self) -> None:
         """Become a member of the group; partitions come with later steps."""
@@ -118,6 +132,8 @@ class Pump:
         """One round. Without `poll` the consumer is left alone: the round of a rebalance or a shut-down."""
         now = self._clock.now()
         self.stepped_mono_ms = now.mono_ms
+        if posted := self._notices():
+            self.engine.notices.post(posted, now)
         self.engine.tick(now)
         self._perform()
         if not poll:
@@ -252,11 +268,7 @@ class Pump:
             if self._source.commit_now(snapshots):
                 self.engine.commits.confirm(lanes, snapshots)
             else:
-                fields = {
-                    "error": "the last commit before giving up partitions",
-                    "partitions": len(snapshots),
-                }
-                self.report(Report("commit-refused", fields))
+                self.report(Report("last-commit-refused", {"partitions": _told(list(snapshots))}))
 
     # -- starting partitions -------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ class SimSink:
     make one batch.
     """
 
+    problem = ""
+
     def __init__(self, cluster: "SimCluster") -> None:
         self._cluster = cluster
         self._unsent: deque[tuple[float, Produce]] = deque()
