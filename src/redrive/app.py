@@ -87,6 +87,7 @@ class App:
         criticality: Criticality = "normal",
         failures: Failures = _NO_FAILURES,
         start: Start = "earliest",
+        id_header: str = "",
     ) -> Callable[[HandlerT], HandlerT]:
         """
         Declare that a function handles the records of a topic. The function itself is returned unchanged.
@@ -105,7 +106,8 @@ class App:
         `criticality`: how many dead letters an hour call somebody by the rules of `redrive alerts`: `"money"` 1,
         `"normal"` 10, `"analytics"` 1,000. It changes nothing of how records are handled.
         `failures`: which exceptions are transient, permanent or an outage, where that differs from the built-in
-        table. `start`: where the group begins in partitions for which it has committed nothing yet.
+        table. `start`: where the group begins in partitions for which it has committed nothing yet. `id_header`: the
+        header in which producers put an event's own id, for `record.event_id`; by default its topic, partition and offset.
         """
         if callable(topic):
             what = 'write @app.listener("topic"): it needs the topic to read'
@@ -125,6 +127,7 @@ class App:
                 criticality=criticality,
                 failures=failures,
                 start=start,
+                id_header=id_header,
                 where=_place(frame),
                 local_names=_local_names(handler, frame),
             )

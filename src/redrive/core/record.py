@@ -70,6 +70,27 @@ class LastFailure(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+#: An id that is longer than that is something else.
+MAX_EVENT_ID_CHARS = 256
+
+
+def event_id_of(record: RawRecord, id_header: str = "") -> str:
+    """
+    The id of a record of a source topic: what its producer put into `id_header`, else topic, partition and offset.
+
+    Where the header repeats, the last one counts. What is no printable text of at most 256 characters is no id.
+    """
+    if id_header:
+        found = [value for name, value in headers_of(record) or () if name == id_header]
+        try:
+            said = found[-1].decode() if found and found[-1] else ""
+        except UnicodeDecodeError:
+            said = ""
+        if said.isprintable() and 0 < len(said) <= MAX_EVENT_ID_CHARS:
+            return said
+    return f"{record.topic()}/{record.partition()}/{record.offset()}"
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     """
     One Kafka record, as a handler sees it. Read-only.
@@ -82,6 +103,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     _envelope: Envelope | None = None
     attempt: int = 1
     resources: Any = None
+    _id_header: str = ""
 
     @property
     def topic(self) -> str:
@@ -135,9 +157,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def event_id(self) -> str:
         """The same in every attempt and replay of this record: use it to recognise what was done before."""
-        if event_id := self._said().event_id:
-            return event_id
-        return f"{self._raw.topic()}/{self._raw.partition()}/{self._raw.offset()}"
+        return self._said().event_id or event_id_of(self._raw, self._id_header)
 
     @property
     def first_failed_ms(self) -> int | None:

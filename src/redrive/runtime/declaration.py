@@ -39,6 +39,7 @@ class Declaration:
     criticality: Criticality
     failures: Failures
     start: Start
+    id_header: str = ""
     where: str
     local_names: Mapping[str, Any]
 
@@ -71,6 +72,7 @@ class Listener:
     start: Start
     where: str
     view: Callable[[RawRecord, Envelope | None, int, Any], Any] = Record
+    id_header: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from typing import Any
 
 from redrive.core.commands import Failed, Halt, Run, RunResult, Signal
 from redrive.core.envelope import Envelope
-from redrive.core.failure import Failures, Kind, failure_of, signal_in
-from redrive.core.policy import RetryPolicy
+from redrive.core.failure import Kind, failure_of, signal_in
 from redrive.core.record import RawRecord, headers_of
 from redrive.core.successors import source_envelope, stranger
 from redrive.core.translator import PLAIN, Translator
@@ -31,12 +30,13 @@ _PERMANENT = frozenset([Kind.PERMANENT])
 class _Failing:
     """The failures of one run: what they are, and whether the run has to end because of one."""
 
-    __slots__ = ("_clock", "_dead", "_failures", "_policy", "_run", "halt")
+    __slots__ = ("_clock", "_dead", "_failures", "_id_header", "_policy", "_run", "halt")
 
-    def __init__(self, run: Run, policy: RetryPolicy, failures: Failures, clock: Clock) -> None:
+    def __init__(self, run: Run, listener: Listener, clock: Clock) -> None:
         self._run = run
-        self._policy = policy
-        self._failures = failures
+        self._policy = listener.policy
+        self._failures = listener.failures
+        self._id_header = listener.id_header
         self._clock = clock
         self._dead = 0
         self.halt: Halt = ""
@@ -47,7 +47,7 @@ class _Failing:
         """What this error means; `tries` runs were made in place."""
         if envelope is None:
             # Here, where the record is at hand: the pump's thread would have to fetch it from another core's cache.
-            envelope = source_envelope(record)
+            envelope = source_envelope(record, self._id_header)
         attempt = envelope.attempt + tries
         now_ms = self._clock.wall_ms()
         # The stack costs ten times the rest: only what will be a dead letter is worth it.
@@ -57,7 +57,7 @@ class _Failing:
 
     def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
         """A record that could not be decoded. True when the run has to end."""
-        envelope = source_envelope(record) if envelope is None else envelope
+        envelope = source_envelope(record, self._id_header) if envelope is None else envelope
         attempt = envelope.attempt + 1
         now_ms = self._clock.wall_ms()
         told = undecodable(error, record.value())  # a library's own words may quote the value
@@ -136,7 +136,7 @@ class Invoker:
         iterator = self._begin(run)
         if iterator is None:
             return RunResult(run, 0, 0.0, "cut")
-        failing = _Failing(run, self.listener.policy, self.listener.failures, self._clock)
+        failing = _Failing(run, self.listener, self._clock)
         began_ms = self._clock.mono_ms()
         if run.is_of_tier or not self.listener.takes_value:
             last = self._each(run, iterator, failing)
@@ -155,7 +155,7 @@ class Invoker:
         iterator = self._begin(run)
         if iterator is None:
             return RunResult(run, 0, 0.0, "cut")
-        failing = _Failing(run, self.listener.policy, self.listener.failures, self._clock)
+        failing = _Failing(run, self.listener, self._clock)
         began_ms = self._clock.mono_ms()
         if run.is_of_tier or self.listener.takes_record or self.listener.time_limit_ms is not None:
             last = await self._each_awaited(run, iterator, failing)

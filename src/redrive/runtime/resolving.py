@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple, get_args
 
-from redrive.core.envelope import Envelope
+from redrive.core.envelope import Envelope, is_own_header
 from redrive.core.failure import Failures
 from redrive.core.policy import Criticality, GiveUp, RetryPolicy
 from redrive.core.record import RawRecord, Record
@@ -207,10 +207,18 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
             criticality=declaration.criticality,
             start=declaration.start,
             where=declaration.where,
-            view=sort.view,
+            view=_view(declaration.id_header, sort),
+            id_header=declaration.id_header,
         ),
         [],
     )
+
+
+def _view(id_header: str, sort: _Sort) -> Callable[[RawRecord, Envelope | None, int, Any], Any]:
+    """What a handler sees of a record; where its producer's own id is to be told, made with the header's name."""
+    if not id_header or sort.view is not Record:
+        return sort.view
+    return lambda raw, envelope, attempt, resources: Record(raw, envelope, attempt, resources, id_header)
 
 
 def _option_problems(declaration: Declaration) -> Iterator[str]:
@@ -237,6 +245,9 @@ def _option_problems(declaration: Declaration) -> Iterator[str]:
         yield f"criticality={declaration.criticality!r} is none of {_choices(Criticality)}"
     if declaration.start not in get_args(Start):
         yield f"start={declaration.start!r} is none of {_choices(Start)}"
+    header: Any = declaration.id_header
+    if not isinstance(header, str) or is_own_header(header):
+        yield f"id_header={header!r}: the name of a header of the producer's, as in id_header='event-id'"
 
 
 def _topic_problems(topic: Any) -> Iterator[str]:
