@@ -1,6 +1,7 @@
 """Which topics hold dead letters, and in which topic their states are."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +16,13 @@ from redrive.runtime.ports import Cluster, TopicInfo
 ALL_STYLES = tuple(Naming.of(style) for style in STYLES)
 
 
+class Named(NamedTuple):
+    """What a topic's name tells, and the naming that says so."""
+
+    naming: Naming
+    name: ParsedName
+
+
 class Names(msgspec.Struct, frozen=True):
     """
     How the topics of an app are called. `namings`: one, or `ALL_STYLES` where nobody says it. `group`: "" for any,
@@ -26,17 +34,18 @@ class Names(msgspec.Struct, frozen=True):
 
     def role(self, topic: str) -> Role | None:
         """What a topic is for, as far as its name tells."""
-        parsed = self._parse(topic)
-        return parsed.role if parsed else None
+        named = self.parse(topic)
+        return None if named is None else named.name.role
 
     def source(self, dlq: str) -> str:
         """Whose dead letters are in `dlq`, as far as its name tells; else empty."""
-        parsed = self._parse(dlq)
-        return parsed.topic if parsed and parsed.role is Role.DLQ else ""
+        named = self.parse(dlq)
+        return named.name.topic if named and named.name.role is Role.DLQ else ""
 
-    def _parse(self, topic: str) -> ParsedName | None:
-        parsed = (naming.parse(topic, group=self.group) for naming in self.namings)
-        return next((name for name in parsed if name is not None), None)
+    def parse(self, topic: str) -> Named | None:
+        """What a topic's name tells, by the first naming that knows it."""
+        parsed = ((naming, naming.parse(topic, group=self.group)) for naming in self.namings)
+        return next((Named(naming, name) for naming, name in parsed if name is not None), None)
 
     def state(self, dlq: str) -> str:
         """The state topic of `dlq`, after the naming that calls it a dead-letter topic, else after the first one."""
