@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from redrive.core import classification
 from redrive.core.classification import TABLE, Kind
-from redrive.core.evidence import row_for_type
+from redrive.core.evidence import reading_of_type
 from redrive.core.failure import Failures, classify
 from redrive.errors import PortError
 from tests.core.lookalikes import lookalike
@@ -161,7 +161,7 @@ def test_standard_library_exceptions_are_decided_by_name():
     found = {}
     for name in expected:
         module, _, attribute = name.rpartition(".")
-        row = row_for_type(getattr(importlib.import_module(module), attribute))
+        row = reading_of_type(getattr(importlib.import_module(module), attribute)).row
         found[name] = row.kind if row else UNDECIDED
     assert found == expected
 

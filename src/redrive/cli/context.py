@@ -39,7 +39,7 @@ Bootstrap = Annotated[
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="Settings. [default: redrive.toml, if there]", show_default=False
+        "--config", metavar="FILE", help="Settings. By default redrive.toml, if there.", show_default=False
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -69,7 +69,7 @@ def load(
 
     Raises LoadError, ListenerError or SettingsError; `typer.BadParameter` when no app was named anywhere.
     """
-    named = target or _named_elsewhere(config)
+    named = target or named_elsewhere(config)
     if not named:
         raise typer.BadParameter(
             'name the app, as in service:app; or set REDRIVE_APP, or app = "service:app" in redrive.toml',
@@ -104,7 +104,7 @@ def load_if_named(
 
     Raises LoadError, ListenerError or SettingsError.
     """
-    if target or _named_elsewhere(config):
+    if target or named_elsewhere(config):
         loaded = load(
             target, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config, overrides=overrides
         )
@@ -115,7 +115,8 @@ def load_if_named(
     return MaybeLoaded(None, load_settings(config_file=config, overrides=asked))
 
 
-def _named_elsewhere(config: Path | None) -> str:
+def named_elsewhere(config: Path | None) -> str:
+    """The app that the environment or the settings file names; "" for none. Raises SettingsError."""
     if named := os.environ.get("REDRIVE_APP"):
         return named
     file = config or Path("redrive.toml")

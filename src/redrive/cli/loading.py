@@ -20,6 +20,10 @@ class LoadError(RedriveError):
     """The app can't be loaded; the text says why, with the user's own traceback where there is one."""
 
 
+class _NotFound(LoadError):
+    """There is no module of that name."""
+
+
 def load_app(target: str, app_dir: Path) -> App:
     """
     Gives the app that `target` names: `module:app`, or `module:make()` for a function that makes it.
@@ -39,6 +43,35 @@ def load_app(target: str, app_dir: Path) -> App:
     return _app_in(_import(module_name, app_dir), attribute)
 
 
+def load_object(path: str, app_dir: Path) -> Any:
+    """
+    Gives what a dotted path names, as `myapp.errors.CardDeclined`, also inside of a class.
+
+    `app_dir`: where modules are looked for first. Raises LoadError.
+    """
+    parts = path.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise LoadError(
+            f"{path!r} is no dotted name; write it as Python imports it, as in myapp.errors.CardDeclined"
+        )
+    missing: LoadError | None = None
+    for count in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:count])
+        try:
+            found: Any = _import(module, app_dir)
+        except _NotFound as error:
+            missing = missing or error
+            continue
+        for at, part in enumerate(parts[count:], count):
+            if not hasattr(found, part):
+                owner = ".".join(parts[:at])
+                alike = get_close_matches(part, dir(found), n=1)
+                raise LoadError(f"{owner} has no {part!r}{f'; there is {owner}.{alike[0]}' if alike else ''}")
+            found = getattr(found, part)
+        return found
+    raise missing or LoadError(f"{path!r} names no module")
+
+
 def _import(name: str, app_dir: Path) -> ModuleType:
     folder = str(app_dir.resolve())
     if folder not in sys.path:
@@ -47,7 +80,7 @@ def _import(name: str, app_dir: Path) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise LoadError(_not_found(name, error.name, app_dir)) from None
+            raise _NotFound(_not_found(name, error.name, app_dir)) from None
         raise LoadError(_raised(f"{name} can't be imported", error)) from None
     except SystemExit as error:
         raise LoadError(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive._version import __version__
-from redrive.cli import console, demo, dlq, doctor, init, lag, observation, run, topics
+from redrive.cli import console, demo, dlq, doctor, explain, init, lag, observation, retries, run, topics
 
 app = typer.Typer(
     name="redrive",
@@ -23,8 +23,10 @@ app.command("alerts")(observation.alerts)
 app.command("dashboard")(observation.dashboard)
 app.command("doctor")(doctor.doctor)
 app.command("lag")(lag.lag)
+app.command("explain")(explain.explain)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(retries.app, name="retries")
 
 
 @app.callback()

@@ -78,9 +78,10 @@ def may_tell(exc: BaseException, reading: Reading) -> bool:
     return reading.has_attributes or (reading.is_open and not _ATTRIBUTES.isdisjoint(dict_of(exc)))
 
 
-def row_for_type(cls: type[BaseException]) -> Row | None:
-    """What the type alone says, for `explain` and the docs."""
-    return _read_type(cls).row
+def asked_first(reading: Reading) -> tuple[str, ...]:
+    """What exceptions of a type are asked for before their type counts, in words and in order."""
+    asked = [_ASKED[probe] for probe in reading.probes]
+    return (*asked, *(_ASKED_OF_ANY if reading.is_open else ()))
 
 
 def read(obj: object, name: str) -> object:
@@ -303,4 +304,23 @@ _PROBES: tuple[tuple[str, Probe], ...] = (
     ("google", _http_code),
     ("werkzeug", _http_code),
     ("tornado", _http_code),
+)
+
+_ASKED: dict[Probe, str] = {
+    _grpc: "a gRPC code",
+    _aws: "an AWS error code or HTTP status",
+    _mongodb: "a MongoDB label or code",
+    _kafka: "a Kafka error code",
+    _retriable: "`retriable`",
+    _wrapped: "the driver's exception in `orig`",
+    _sqlite: "an SQLite error name",
+    _odbc: "an SQLSTATE",
+    _mysql: "a MySQL error number",
+    _smtp: "an SMTP reply code",
+    _http_code: "an HTTP status in `code`",
+    _errno: "an errno",
+}
+_ASKED_OF_ANY = (
+    "an HTTP status (`status_code`, `response.status_code` …)",
+    "an SQLSTATE (`sqlstate`, `pgcode`)",
 )

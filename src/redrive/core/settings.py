@@ -76,6 +76,7 @@ class Settings:
     prefetch_records: int = 20_000
     #: How topics are called: `dotted`, `dashed` or `spring`; single names by templates, see `Naming.of`.
     topic_style: str = "dotted"
+    #: A template of one's own for the names of one kind of topic; empty: as the style says.
     retry_topic: str = ""
     dlq_topic: str = ""
     replay_topic: str = ""
@@ -100,6 +101,7 @@ class Settings:
     unresolved_refresh_ms: int = 30_000
     #: Tells dead letters also as `kafka_dlq_messages_total` and `kafka_dlq_size`, which many teams' alerts use.
     metrics_aliases: bool = False
+    #: Which lines of redrive's log `redrive run` shows.
     log_level: LogLevel = "INFO"
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
 
