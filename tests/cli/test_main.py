@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import redrive
@@ -65,3 +66,21 @@ def test_no_app_is_a_usage_error_that_says_where_it_can_be_named(folder):
         'name the app, as in service:app; or set REDRIVE_APP, or app = "service:app" in redrive.toml'
         in result.output
     )
+
+
+def _commands(command, path=()):
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), list(_commands(typer.main.get_command(app))))
+def test_no_help_loses_a_word_to_the_terminals_markup(path, command):
+    """Square brackets are markup to rich: `[default: 3]` in a text isn't shown."""
+    shown = _invoke(*path, "--help", env={"COLUMNS": "250", "TERM": "dumb"}).output.replace("│", " ").split()
+    texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
+    for text in texts:
+        words = text.split()
+        assert not words or any(shown[at : at + len(words)] == words for at in range(len(shown))), (
+            f"{' '.join(path)}: {text}"
+        )

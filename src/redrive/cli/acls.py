@@ -29,7 +29,7 @@ Principal = Annotated[
     str | None,
     typer.Option(
         metavar="User:NAME",
-        help="As whom the service logs in. [default: User: and the group]",
+        help="As whom the service logs in. By default User: and the group.",
         show_default=False,
     ),
 ]

@@ -19,7 +19,7 @@ def console(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where to listen; port 0 for any that is free. [default: 127.0.0.1:9601]",
+            help="Where to listen; port 0 for any that is free. By default 127.0.0.1:9601.",
             show_default=False,
         ),
     ] = None,
@@ -31,7 +31,7 @@ def console(
     """
     Serve dead letters over HTTP until SIGTERM or Ctrl-C: counts, letters, replay and discard, each with a token.
 
-    The token is REDRIVE_CONSOLE__TOKEN, or token in [console] of redrive.toml. Without one it listens on this machine
+    The token is REDRIVE_CONSOLE__TOKEN, or console.token in redrive.toml. Without one it listens on this machine
     only, makes a token for this run, and prints it once. With an app its dead-letter topics are served, else all.
     """
     with reporting() as output:

@@ -108,7 +108,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")]
 Who = Annotated[
     str | None,
-    typer.Option("--who", help="Who is said to have done it. [default: user@host]", show_default=False),
+    typer.Option("--who", help="Who is said to have done it. By default user@host.", show_default=False),
 ]
 
 

@@ -30,7 +30,7 @@ Workers = Annotated[
         min=1,
         max=MOST_WORKERS,
         metavar="N",
-        help="Run N processes under a supervisor, which restarts them. [default: this process alone]",
+        help="Run N processes under a supervisor, which restarts them. By default this process alone.",
         show_default=False,
     ),
 ]
@@ -38,13 +38,13 @@ Membership = Annotated[
     str | None,
     typer.Option(
         metavar="dynamic|static",
-        help="static: a worker that comes back gets its partitions back at once. [default: dynamic]",
+        help="static: a worker that comes back gets its partitions back at once. By default dynamic.",
         show_default=False,
     ),
 ]
 LogLevel = Annotated[
     str | None,
-    typer.Option(metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR. [default: INFO]", show_default=False),
+    typer.Option(metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR. By default INFO.", show_default=False),
 ]
 LogConfig = Annotated[
     Path | None,

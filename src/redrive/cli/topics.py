@@ -25,13 +25,13 @@ app.command("acls")(acls.acls)
 Replication = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Replicas of created topics; 1 for a single broker. [default: 3]", show_default=False
+        min=1, help="Replicas of created topics; 1 for a single broker. By default 3.", show_default=False
     ),
 ]
 DlqPartitions = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Partitions of dead-letter topics. [default: as their source]", show_default=False
+        min=1, help="Partitions of dead-letter topics. By default as their source.", show_default=False
     ),
 ]
 CreateSources = Annotated[
