@@ -1,11 +1,14 @@
+# size: one function a page, all of them tables turned into text
 """Writes docs/reference/ from the tables in the code; a test finds pages that are not current.
 
 python scripts/reference.py
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER, Changed
 from redrive.console.asking import Field
@@ -15,7 +18,12 @@ from redrive.core.dialect_tables import FOREIGN
 from redrive.core.dialects import REDRIVE, Dialect, HeaderField
 from redrive.core.doctor.table import CHECKS, Check
 from redrive.core.encodings import ENCODINGS, FIELDS, encodings_for
+from redrive.core.explaining import Line, lines
 from redrive.core.own_dialects import FIELD_NAMES
+from redrive.core.settings import ConsoleSettings, Settings, setting_path
+from redrive.core.topic_plan import WantedTopic, wanted_topics
+from redrive.core.topology import STYLES, Naming, name_topics
+from redrive.core.units import format_duration, format_size
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,6 +67,52 @@ _CLIENT_HEAD = """\
 Each librdkafka setting that redrive sets, with the reason, also where it is the client's default today; made from
 `src/redrive/adapters/kafka_settings.py`. Your own `[kafka]` settings go before these, but for the fixed ones: a promise depends
 on them, and setting them is refused at the start.
+"""
+
+_CLASSIFICATION_HEAD = """\
+# Classification of failures
+
+Which kind of failure an exception is, by its type or by a code it carries; made from `src/redrive/core/classification.py`.
+`redrive explain EXCEPTION` says it for one of them, and what each listener of an app does then.
+
+| kind | what becomes of the record |
+|---|---|
+| `transient` | immediate retries, then the ladder; a dead letter when the last attempt fails |
+| `permanent` | a dead letter at once |
+| `poison` | can't be decoded: a dead letter at once, its bytes as they came |
+| `outage` | it and all others of the listener are held, one is tried again with growing pauses; no attempt counts |
+
+The order in which is asked: handler signals (`RetryLater`, `DeadLetterNow`, `Skip`); what the listener's
+`Failures(rules=…)` and then its classes say of the exception and its causes; then this table, of the exception (a code it
+carries before its type, the nearest base class first) and of its causes; then `Failures(unknown=…)`, by default
+`transient`. Never the text. Types are known by name, so no client library is imported for it.
+"""
+
+_SETTINGS_HEAD = """\
+# Settings
+
+Every setting with its default; made from `src/redrive/core/settings.py`. In `redrive.toml` it has this name, in the
+environment it is in capitals behind `REDRIVE_` (`REDRIVE_COMMIT_INTERVAL=1s`), and options of commands and `App(settings=…)`
+go before both. Durations and sizes are written with their unit. What contradicts itself is told all at once, each with its
+name. `[kafka]` is passed to the Kafka client: see [its settings](client-settings.md).
+`console.bind` is `bind` in the table `[console]`, `REDRIVE_CONSOLE__BIND` in the environment.
+"""
+
+_TOPICS_HEAD = """\
+# Topics
+
+What topics a listener needs and how they are called; made from `src/redrive/core/topology.py` and `topic_plan.py`, with the
+source `orders`, group `payments` and `RetryPolicy("5s", "10m")` as the example. `redrive topics plan` shows those of an app,
+`redrive topics apply` creates them. redrive never deletes, shrinks or reconfigures a topic.
+"""
+
+_TEMPLATES_HEAD = """\
+## Templates
+
+The setting `topic_style` chooses a style; `spring` are the names that Spring Kafka gives. Each name can be given a template
+of its own by a setting. Templates hold `{topic}` and may hold `{group}`, which keeps the tiers of several groups on one
+source apart; that of tiers also one of `{delay}` (`5s`), `{delay_ms}` (`5000`), `{index}` (from 0). Names must be readable
+both ways; what isn't is refused at the start.
 """
 
 _DOCTOR_HEAD = """\
@@ -202,6 +256,9 @@ def pages() -> Mapping[str, str]:
         "docs/reference/http-api.md": "\n".join([_HTTP_HEAD, *map(_http, OPERATIONS)]),
         "docs/reference/doctor.md": "\n".join([_DOCTOR_HEAD, *map(_check, CHECKS)]),
         "docs/reference/headers.md": _headers(),
+        "docs/reference/classification.md": _classification(),
+        "docs/reference/settings.md": _settings(),
+        "docs/reference/topics.md": _topics(),
     }
 
 
@@ -309,6 +366,147 @@ def _dialect(dialect: Dialect) -> Iterable[str]:
 
 def _own_encoding(line: HeaderField) -> str:
     return encodings_for(line.field)[0]
+
+
+def _classification() -> str:
+    parts: list[str] = [_CLASSIFICATION_HEAD]
+    by_what: dict[str, list[Line]] = {}
+    for line in lines():
+        by_what.setdefault(line.what, []).append(line)
+    for what, ones in by_what.items():
+        rows = [
+            f"| {' '.join(f'`{key}`' for key in one.keys)} | {one.kind or 'not decided'} | {one.why} |"
+            for one in ones
+        ]
+        parts += [f"## By {_EVIDENCE[what]}", "", "| which | kind | why |", "|---|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+_EVIDENCE = {
+    "type": "type of the exception, or of one it derives from",
+    "errno": "errno of an OSError",
+    "HTTP": "HTTP status",
+    "gRPC": "gRPC code",
+    "SQLSTATE": "SQLSTATE, else its class (the first two characters)",
+    "DB-API": "name of a database driver's error (PEP 249)",
+    "MySQL": "MySQL error number",
+    "SQLite": "SQLite error name",
+    "MongoDB": "MongoDB label or code",
+    "AWS": "AWS error code",
+    "Kafka": "Kafka error code",
+    "attribute": "an attribute that says so",
+    "SMTP": "SMTP reply",
+}
+
+
+def _settings() -> str:
+    reasons = _comments(ROOT / "src/redrive/core/settings.py")
+    found = [("", each) for each in dataclasses.fields(Settings) if each.name != "console"]
+    found += [("console.", each) for each in dataclasses.fields(ConsoleSettings)]
+    rows = [
+        f"| `{table}{setting_path(each.name)}` | {_shown(each)} | {_unit(each.name)} | {reasons[each.name]} |"
+        for table, each in found
+    ]
+    head = ["| setting | default | written as | what it is, and why |", "|---|---|---|---|"]
+    return "\n".join([_SETTINGS_HEAD, *head, *rows, ""])
+
+
+def _comments(path: Path) -> dict[str, str]:
+    """What `#:` says above each field; fields without one of their own share that of the field before."""
+    found: dict[str, str] = {}
+    said: list[str] = []
+    is_open = False
+    for line in path.read_text().splitlines():
+        if matched := re.fullmatch(r"    #: (.*)", line):
+            said = [*said, matched[1]] if is_open else [matched[1]]
+            is_open = True
+        elif matched := re.match(r"    (\w+): .* = ", line):
+            found.setdefault(matched[1], " ".join(said))
+            is_open = False
+    return found
+
+
+def _shown(setting: "dataclasses.Field[Any]") -> str:
+    value = setting.default if setting.default is not dataclasses.MISSING else None
+    if setting.name.endswith("_ms"):
+        return f"`{format_duration(value)}`"
+    if setting.name.endswith("_bytes"):
+        return f"`{format_size(value)}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return "" if value in (None, "", ()) else f"`{value}`"
+
+
+def _unit(name: str) -> str:
+    if name.endswith("_ms"):
+        return "duration: `5s`, `1h30m`"
+    if name.endswith("_bytes"):
+        return "size: `64MB`, `64MiB`"
+    return {
+        "accepts_groups": "list; in the environment by commas",
+        "kafka": "table; in the environment `REDRIVE_KAFKA__…`",
+        "brake": "`true`, `false`",
+        "metrics_aliases": "`true`, `false`",
+        "run_records": "number of records",
+        "prefetch_records": "number of records",
+        "replication": "number of brokers",
+        "dlq_partitions": "number",
+    }.get(name, "text")
+
+
+def _topics() -> str:
+    namings = {style: Naming.of(style) for style in STYLES}
+    named = {
+        style: name_topics("charge", "orders", (5_000, 600_000), group="payments", naming=naming)
+        for style, naming in namings.items()
+    }
+    roles = [
+        ("tier", lambda style: ", ".join(f"`{name}`" for name, _ in named[style].tiers)),
+        ("dead letters", lambda style: f"`{named[style].dlq}`"),
+        ("their states, and notices about waiting retries", lambda style: f"`{named[style].state}`"),
+        (
+            "replay, of a listener without tiers",
+            lambda style: f"`{namings[style].replay('orders', group='payments')}`",
+        ),
+    ]
+    head = f"| | {' | '.join(f'`{style}`' for style in STYLES)} |"
+    rule = f"|---|{'---|' * len(STYLES)}"
+    return "\n".join(
+        [
+            _TOPICS_HEAD,
+            "## Names by style",
+            "",
+            head,
+            rule,
+            *(f"| {role} | {' | '.join(map(name, STYLES))} |" for role, name in roles),
+            "",
+            _TEMPLATES_HEAD,
+            head.replace("| |", "| setting |", 1),
+            rule,
+            *(_templates(kind, namings.values()) for kind in ("retry", "dlq", "replay", "parked")),
+            "",
+            "## How they are created",
+            "",
+            "| topic | role | partitions | replication | configuration |",
+            "|---|---|---|---|---|",
+            *map(_created, wanted_topics([named["dotted"]])),
+            "",
+        ]
+    )
+
+
+def _templates(kind: str, namings: Iterable[Naming]) -> str:
+    return (
+        " | ".join([f"| `{kind}_topic`", *(f"`{getattr(one, kind + '_template')}`" for one in namings)])
+        + " |"
+    )
+
+
+def _created(topic: WantedTopic) -> str:
+    partitions = topic.partitions or "as the source"
+    replication = topic.replication or "as it is"
+    configs = ", ".join(f"`{name}={value}`" for name, value in topic.configs.items()) or "as it is"
+    return f"| `{topic.name}` | {topic.role} | {partitions} | {replication} | {configs} |"
 
 
 def _listed(names: Iterable[str]) -> str:
