@@ -32,6 +32,7 @@ def test_a_mock_cluster_is_described_without_waiting_for_what_it_never_answers(m
     described = cluster.describe(["described"], configs=True)
 
     assert described == {"described": TopicInfo("described", 4, 1)}
+    assert cluster.readers(["described"]) == {"described": []}
     assert time.monotonic() - began_s < 5
 
 

@@ -60,7 +60,8 @@ def test_a_map_beyond_the_end_never_makes_the_lag_negative():
     metadata = encode_metadata(10, ((12, 500), (600, 700)), "id")
     lag = measure(KEY, 0, 20, 10, metadata, "id")
     assert (lag.lag, lag.finished_above, lag.true_lag) == (10, 8, 2)
-    assert measure(KEY, 0, 5, 10, metadata, "id").true_lag == 0
+    anew = measure(KEY, 0, 5, 10, metadata, "id")
+    assert (anew.true_lag, anew.is_beyond_end, lag.is_beyond_end) == (0, True, False)
 
 
 def test_a_record_of_a_tier_tells_attempt_due_and_failure():

@@ -39,8 +39,7 @@ def doctor(
     """
     Compare what an app needs with what the cluster has: topics, rights, group, clocks, versions.
 
-    Each finding has its code, what comes of it and what mends it. Writes nothing, but for --measure-clock. Exit code 4
-    when there are findings.
+    Each finding has its code, what comes of it and what mends it. Writes nothing but with --measure-clock; exit code 4 if anything is found.
     """
     with reporting(as_json=json) as output:
         codes = _codes(only)

@@ -96,7 +96,11 @@ def _open(
 
 
 def _show(output: Output, behind: "Behind", *, everything: bool) -> None:
-    shown = [(its, oldest) for its, oldest in behind.partitions if everything or its.true_lag or its.lost]
+    shown = [
+        (its, oldest)
+        for its, oldest in behind.partitions
+        if everything or its.true_lag or its.lost or its.is_beyond_end
+    ]
     if shown:
         output.table(
             ["topic", "partition", "end", "committed", "lag", "true lag", "oldest", "age", "why"],
@@ -140,6 +144,10 @@ def _why(its: "PartitionLag", oldest: "Oldest | None", now_ms: float) -> "list[s
     why: list[str] = []
     if its.lost:
         why.append(f"{its.lost} offsets were deleted before they were read")
+    if its.is_beyond_end:
+        why.append(
+            "committed beyond the end: was the topic made anew? A process that starts begins at its beginning"
+        )
     if its.committed is None and its.lag:
         why.append("nothing committed yet")
     if its.ignored:

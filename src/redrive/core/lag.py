@@ -56,6 +56,11 @@ class PartitionLag:
         return max(0, self.end - self.frontier)
 
     @property
+    def is_beyond_end(self) -> bool:
+        """Whether the group has committed more than there is: the topic was made anew, or its log cut."""
+        return self.committed is not None and self.committed > self.end
+
+    @property
     def finished_above(self) -> int:
         """How many offsets above the frontier are finished."""
         return sum(min(end, self.end) - first for first, end in self.finished if first < self.end)
