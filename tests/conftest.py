@@ -22,7 +22,7 @@ settings.register_profile(
 )
 settings.load_profile("redrive")
 
-_BROKER_FIXTURES = {"kafka", "own_kafka"}
+_BROKER_FIXTURES = {"kafka", "own_kafka", "broker_jars"}
 
 
 class RunningKafka(Protocol):
@@ -42,6 +42,12 @@ class NewTopicCalled(Protocol):
         config: Mapping[str, str] | None = None,
         exact: bool = False,
     ) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def broker_jars() -> None:
+    """For tests that start a broker of another kind: skipped, or failed, where none can be had."""
+    _require_broker()
 
 
 @pytest.fixture(scope="session")

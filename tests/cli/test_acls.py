@@ -114,6 +114,7 @@ def test_all_needs_are_printed_unless_some_are_named(folder):
         "topics-apply",
         "dlq-look",
         "dlq-replay",
+        "lag",
     ]
 
 
@@ -121,7 +122,7 @@ def test_an_unknown_need_is_a_usage_error_that_names_those_there_are(folder):
     result = _acls(folder, "--for", "everything")
 
     assert result.exit_code == 2
-    assert "service, metrics" in result.output
+    assert "there is only service" in result.output
 
 
 def test_a_cluster_that_can_not_be_reached_is_told_and_the_rights_are_printed(folder):

@@ -143,6 +143,13 @@ class TestNeeds:
             "Describe on topic orders",
         ]
 
+    def test_of_lag_is_to_read_what_the_group_reads(self):
+        assert _needs(BARE)["lag"] == [
+            "Read on topic clicks",
+            "Read on topic clicks.replay",
+            "Describe on group payments",
+        ]
+
     def test_each_right_is_listed_once_with_its_reason_and_none_that_another_one_brings_along(self):
         plan = GroupPlan(group="payments", listeners=(LADDER, BARE))
         brings_describe = {Operation.READ, Operation.WRITE, Operation.ALTER}

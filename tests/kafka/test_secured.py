@@ -127,8 +127,7 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(kafka, tmp_path_factory):
-    """`kafka` is asked for so that this is skipped, or fails, as all tests of a real broker."""
+def stage(broker_jars, tmp_path_factory):
     folder = tmp_path_factory.mktemp("secured")
     with secured_broker(folder) as secured:
         stage = Stage(secured, folder)
@@ -281,6 +280,29 @@ def test_a_service_counts_its_letters_with_these_rights_and_says_which_one_it_la
     is_counted = lacking is None or lacking.operation is Operation.DESCRIBE_CONFIGS
     assert (list(depths.depths), len(said)) == (([f"{SOURCE}.dlq"], 0) if is_counted else ([], 1))
     assert [str(lacking) in report.fields["error"] for report in said] == [True] * len(said)
+
+
+def test_dead_letters_that_a_user_may_not_see_are_told_where_none_are_named(stage):
+    lacking = on_topic(Operation.READ, f"{SOURCE}.dlq")
+    _, told = stage.command(stage.user_without("dlq-look", lacking), "dlq", "ls")
+
+    assert f"not all dead letters are shown: this user lacks the right {lacking}" in told
+
+
+def test_lag_is_shown_with_exactly_its_rights(stage):
+    code, told = stage.command(stage.user_without("lag", None), "lag")
+
+    assert (code, SOURCE in told, "lacks" in told) == (0, True, False), told
+
+
+@_without("lag")
+def test_lag_without_one_right_says_which(stage, lacking):
+    stage.letter()
+    send(stage.secured.open, SOURCE, [Given(b"unread")])
+    send(stage.secured.open, f"{SOURCE}.retry.100ms", [Given(b"unread")])
+    _, told = stage.command(stage.user_without("lag", lacking), "lag")
+
+    assert f"this user lacks the right {lacking}" in told, told
 
 
 class TestRightsThatAreTakenAway:

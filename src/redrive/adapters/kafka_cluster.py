@@ -141,6 +141,8 @@ class KafkaCluster:
         commit_of(self._conf, group, offsets, self._timeout_s)
 
     def readers(self, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        if not topics:
+            return {}
         self._require_view_of_groups()
         listed = self._result(self.client.list_consumer_groups(request_timeout=self._timeout_s))
         groups = sorted(

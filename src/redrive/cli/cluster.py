@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from redrive.cli.output import Output
     from redrive.core.settings import Settings
     from redrive.deadletters.counter import Counter
+    from redrive.runtime.declaration import ResolvedApp
 
 
 def connect(settings: "Settings", client_id: str, output: "Output") -> "KafkaCluster":
@@ -49,5 +50,17 @@ def open_counter(found: "MaybeLoaded", client_id: str, output: "Output") -> "Cou
     desk = Desk(cluster, log, SystemClock(), found.settings.translator)
     if found.app is None:
         return Counter(desk, Names((found.settings.naming, *ALL_STYLES)), frozenset())
+    _tell_unseen(cluster, found.app, found.settings, output)
     groups = {found.app.group, *found.app.accepts_groups, *found.settings.accepts_groups, ""}
     return Counter(desk, Names((found.settings.naming,), found.app.group), frozenset(groups))
+
+
+def _tell_unseen(cluster: "KafkaCluster", app: "ResolvedApp", settings: "Settings", output: "Output") -> None:
+    """A dead-letter topic that this user may not see is in no list of topics: its letters would just be missing."""
+    from redrive.core.acls import ADVICE, Operation, explain_lacking, on_topic
+    from redrive.runtime.checks import find_lacking_rights
+
+    naming = settings.naming
+    dlqs = [naming.dlq(listener.topic, group=app.group) for listener in app.listeners]
+    if lacking := find_lacking_rights([on_topic(Operation.READ, dlq) for dlq in dlqs], cluster):
+        output.note(f"not all dead letters are shown: {explain_lacking(lacking)}. {ADVICE}")

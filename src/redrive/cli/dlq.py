@@ -14,6 +14,7 @@ import typer
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_named
 from redrive.cli.output import ExitCode, Output, reporting
 from redrive.core.dialect_tables import FOREIGN
+from redrive.errors import PortError
 
 if TYPE_CHECKING:
     from redrive.deadletters.counter import Counter
@@ -374,7 +375,11 @@ def _plan(
     existing = desk.cluster.describe()
     # What no single group has to itself: who reads it is what a person must know before it is sent.
     shared = ([to] if to else plan.shared_targets())[:_MOST_TOLD]
-    readers = desk.cluster.readers([topic for topic in shared if topic in existing])
+    try:
+        readers = desk.cluster.readers([topic for topic in shared if topic in existing])
+    except PortError as error:
+        readers = {}
+        output.note(f"not checked: which groups read {', '.join(shared)}: {error}")
     work = _Work(counter, books, plan, plan_values(plan, readers))
     dlq_view.show_plan(output, plan, existing.keys(), readers=readers)
     dlq_view.warn(output, books)

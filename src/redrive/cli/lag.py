@@ -78,11 +78,16 @@ def _open(
     from redrive.adapters.kafka_inspection import KafkaInspection
     from redrive.adapters.kafka_log import KafkaLog
     from redrive.cli.cluster import connect
+    from redrive.core.acls import ADVICE, explain_lacking, lag_acls
+    from redrive.runtime.checks import find_lacking_rights
     from redrive.runtime.clock import SystemClock
     from redrive.runtime.lagging import look_behind
     from redrive.runtime.planning import plan_group
 
     cluster = connect(loaded.settings, loaded.app.group, output)
+    acls = lag_acls(plan_group(loaded.app, loaded.settings, cluster.describe()))
+    if lacking := find_lacking_rights([acl.right for acl in acls], cluster):
+        output.note(f"not all is shown: {explain_lacking(lacking)}. {ADVICE}")
     user = loaded.settings.client_options(loaded.app.group)
     log, inspection = KafkaLog(user), KafkaInspection(user)
     clock = SystemClock()

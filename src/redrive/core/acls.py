@@ -102,7 +102,8 @@ def needs_of(
         Need("topics-plan", "redrive topics plan", plan_acls(wanted)),
         Need("topics-apply", "redrive topics plan, apply", apply_acls(wanted)),
         Need("dlq-look", "redrive dlq ls, show", look_acls(wanted)),
-        Need("dlq-replay", "redrive dlq ls, show, replay, discard", replay_acls(plan, wanted)),
+        Need("dlq-replay", "redrive dlq ls, show, replay, discard; console", replay_acls(plan, wanted)),
+        Need("lag", "redrive lag", lag_acls(plan)),
     )
 
 
@@ -222,6 +223,15 @@ def replay_acls(plan: GroupPlan, wanted: Iterable[WantedTopic]) -> tuple[Acl, ..
     for listener in plan.listeners:
         found.add(Operation.WRITE, listener.replay, f"letters of listener {listener.name} go back by it")
         found.add(Operation.DESCRIBE, listener.source, "a copy keeps the partition that its record had there")
+    return found.acls
+
+
+def lag_acls(plan: GroupPlan) -> tuple[Acl, ...]:
+    """Gives what it takes to see how far behind a group is, and which record holds it up."""
+    found = _Found()
+    for topic in plan.topics:
+        found.add(Operation.READ, topic, "its end, and the oldest record that is unfinished")
+    found.add_right(Right(Operation.DESCRIBE, Resource.GROUP, plan.group), "what it has committed")
     return found.acls
 
 
