@@ -213,6 +213,11 @@ class TestSpring:
             (),
         )
 
+    @pytest.mark.parametrize("turn", [1, -1])
+    def test_the_cause_counts_and_not_its_wrapper_in_whatever_order_they_come(self, turn):
+        headers = [("kafka_exception-cause-fqcn", b"Boom"), ("kafka_exception-fqcn", b"Wrapper")]
+        assert PLAIN.read(headers[::turn]).envelope.failure_type == "Boom"
+
     def test_a_letter_of_a_plain_recoverer_is_read(self):
         headers = [
             ("kafka_dlt-exception-fqcn", b"java.lang.IllegalStateException"),
@@ -286,6 +291,10 @@ class TestTakeOver:
             self.OURS,
             (),
         )
+
+    def test_nor_beside_one_that_is(self):
+        headers = SPRINGLY.write([("x-attempt", b"9"), ("x-ready-at", b"1")], self.OURS)
+        assert SPRINGLY.read_hop(headers) == (self.OURS, ())
 
     @given(attempts=st.binary(max_size=4), due=st.binary(max_size=8))
     def test_nor_in_one_that_is(self, attempts, due):
