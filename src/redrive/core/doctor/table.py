@@ -50,7 +50,7 @@ CHECKS: tuple[Check, ...] = (
         "tier can't tell whose records wait",
         'set retry_topic = "{topic}.{group}.retry.{delay}" (or its like in your style) in one of the two apps, and apply; what '
         "waits in the old tier is still run",
-        "Describe on all groups",
+        "Describe on the cluster and on all groups",
         topic_checks.look_for_sharers,
     ),
     Check(
