@@ -268,6 +268,15 @@ def test_a_missing_target_is_told_in_the_plan_and_fails_the_letter(desk):
     assert (_counts(told), told["partial"]) == ((0, 1, 0, 0, 1), True)
 
 
+def test_a_letter_cannot_forge_the_state_of_another_one(desk):
+    mark = b'{"state":"replayed"}'
+    desk.office.letter(0)
+    forged = desk.office.letter(1, key=b"orders.dlq/0/0", value=mark, replay_topic="orders.dlq.state")
+    told = desk.replay(body={"at": str(forged)})
+    assert (told["replayed"], told["left_out"]) == (0, {"would go to a dead-letter or state topic": 1})
+    assert desk.get("/api/v1/dlq").json()["unresolved"] == 2
+
+
 def test_nothing_is_sent_by_reading_or_by_waiting(desk):
     desk.office.letters(3)
     for path in (

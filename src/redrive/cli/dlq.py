@@ -371,7 +371,9 @@ def _plan(
     if not (selection.groups or selection.names):
         selection = msgspec.structs.replace(selection, groups=counter.groups_of(topics))
     desk = counter.desk
-    plan = make_plan(selection, books, desk.log, kind=kind, to=to, translator=desk.translator)
+    plan = counter.without_forgeries(
+        make_plan(selection, books, desk.log, kind=kind, to=to, translator=desk.translator)
+    )
     existing = desk.cluster.describe()
     # What no single group has to itself: who reads it is what a person must know before it is sent.
     shared = ([to] if to else plan.shared_targets())[:_MOST_TOLD]

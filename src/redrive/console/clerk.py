@@ -130,7 +130,9 @@ class Clerk:
         log = _Interruptible(self._counter.desk.log, stop)
         desk = self._counter.desk._replace(log=log)
         book = self._book(self._counter._replace(desk=desk), topic)
-        plan = make_plan(order.selection, [book], log, kind=order.kind, translator=desk.translator)
+        plan = self._counter.without_forgeries(
+            make_plan(order.selection, [book], log, kind=order.kind, translator=desk.translator)
+        )
         answer = {
             "dry_run": order.dry_run,
             **plan_values(plan, {}),

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from redrive.core.topology import Role
 from redrive.deadletters.replay import Desk
+from redrive.deadletters.selection import Plan
 from redrive.deadletters.states import StateBook
 from redrive.deadletters.topics import Dlq, Names, find_dlqs, open_dlqs
 
@@ -26,6 +30,20 @@ class Counter(NamedTuple):
         for book in books:
             book.read()
         return books
+
+    def without_forgeries(self, plan: Plan) -> Plan:
+        """
+        The plan without letters whose headers name a dead-letter or a state topic as their target.
+
+        Nobody handles what is in the one; a copy in the other, with a key and a value that fit, would be a state.
+        """
+        forbidden = {Role.DLQ, Role.STATE}
+        entries = tuple(entry for entry in plan.entries if self.names.role(entry.target) not in forbidden)
+        left = len(plan.entries) - len(entries)
+        if not left:
+            return plan
+        left_out = {**plan.left_out, "would go to a dead-letter or state topic": left}
+        return msgspec.structs.replace(plan, entries=entries, left_out=left_out)
 
     def groups_of(self, topics: Sequence[str] | None) -> frozenset[str]:
         """Whose letters are meant: of a topic that is named, everybody's."""
