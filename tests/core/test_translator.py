@@ -337,7 +337,7 @@ class TestWhoWroteLast:
         )
         assert (said.dialect, said.envelope) == (
             "x-retry",
-            Envelope(attempt=4, source_topic="orders", reason="timeout"),
+            Envelope(attempt=4, source_topic="orders", failure_message="timeout"),
         )
 
     def test_a_producer_s_own_event_id_makes_no_dialect_but_is_read_with_one(self):

@@ -83,7 +83,8 @@ X_RETRY = Dialect(
         line("attempt", "x-retry-attempts", on="never"),
         line("source_topic", "X-Original-Topic"),
         line("source_topic", "x-original-topic", on="never"),
-        line("reason", "dlq-reason", on="letter"),
+        # In words, as a rule the error's: they may quote the record, and so are no reason to count letters by.
+        line("failure_message", "dlq-reason", on="letter"),
     ),
 )
 
