@@ -111,6 +111,10 @@ class Secured:
             self._acls -= len(future.result(30))
         until(lambda: self._count() == self._acls, f"{self._acls} rights")
 
+    def recount(self) -> None:
+        """Somebody else has granted rights."""
+        self._acls = self._count()
+
     def _count(self) -> int:
         everything = AclBindingFilter(
             ResourceType.ANY,

@@ -7,6 +7,7 @@ With exactly these all works; without any one of them it is said which one is mi
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from base64 import b64encode
@@ -28,6 +29,7 @@ from redrive.deadletters.topics import Names
 from redrive.errors import PortError
 from redrive.runtime.clock import SystemClock
 from redrive.runtime.planning import plan_group, wanted_topics
+from tests.broker import fetch
 from tests.deadletters.desks import envelope
 from tests.faults import running
 from tests.kafka.secured import password_of, secured_broker
@@ -152,6 +154,26 @@ def test_what_is_printed_is_what_is_tried_here(stage):
             for need, rights in RIGHTS.items()
         },
     )
+
+
+def test_what_is_printed_for_kafkas_own_tool_grants_it(stage, tmp_path):
+    user = stage.secured.user()
+    options = ["--format", "kafka-acls", "--for", "dlq-look", "--operator", f"User:{user}"]
+    _, told = stage.command(stage.user_without("topics-plan", None), "topics", "acls", *options)
+    lines = [shlex.split(line) for line in told.splitlines() if not line.startswith("#")]
+    (tmp_path / "admin.properties").touch()
+    tool = ["java", "-cp", f"{fetch()}/*", "org.apache.kafka.tools.AclCommand"]
+    for [name, *arguments] in lines:
+        arguments[arguments.index("--bootstrap-server") + 1] = stage.secured.open
+        granted = subprocess.run(
+            [*tool, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (name, granted.returncode) == ("kafka-acls.sh", 0), granted.stdout + granted.stderr
+    stage.secured.recount()
+
+    assert len(lines) == 2
+    code, told = stage.command(user, "dlq", "ls", f"{SOURCE}.dlq", app=False)
+    assert code == 0, told
 
 
 def test_with_exactly_these_rights_a_record_fails_climbs_dies_and_is_sent_back(stage):
@@ -394,8 +416,8 @@ class TestSecrets:
                 text=True,
             )
             text = ""
-            while until_it_says and until_it_says not in text:
-                text += process.stdout.readline()
+            while until_it_says not in text and (line := process.stdout.readline()):
+                text += line
             if until_it_says:
                 process.terminate()
             text += process.communicate(timeout=60)[0]
