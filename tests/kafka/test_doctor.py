@@ -303,6 +303,7 @@ def test_what_a_guarded_broker_does_not_allow_or_tell_is_said(workplace, guarded
         ("RD16", "error", patient.short),
         ("RD16", "error", patient.long),
         ("RD16", "error", patient.dlq),
+        ("RD16", "error", f"{patient.dlq}.state"),
         ("RD16", "info", patient.short),
         ("RD16", "info", patient.dlq),
         ("RD16", "info", f"{patient.dlq}.state"),
