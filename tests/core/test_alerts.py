@@ -111,5 +111,10 @@ def test_rules_are_written_as_yaml():
     )
 
 
+@pytest.mark.parametrize("text", ['"a"\nb: c', ' "a"', 'a\t"'])
+def test_a_text_that_could_be_more_than_a_line_of_its_own_is_quoted(text):
+    assert rules_text({"name": text}) == f"name: {json.dumps(text)}\n"
+
+
 def test_rules_are_json_too():
     assert json.loads(json.dumps(rules())) == rules()

@@ -316,4 +316,5 @@ def _lines(value: Any, indent: str = "") -> Iterator[str]:
 
 def _scalar(text: str, indent: str) -> str:
     """Quoted as in JSON; what holds quotes itself stands on a line of its own, as it is."""
-    return f"|-\n{indent}  {text}" if '"' in text else json.dumps(text, ensure_ascii=False)
+    is_plain = text.isprintable() and text.strip() == text
+    return f"|-\n{indent}  {text}" if '"' in text and is_plain else json.dumps(text, ensure_ascii=False)
