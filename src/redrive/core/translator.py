@@ -7,7 +7,7 @@ had the record since counts more attempts there than we do.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -27,6 +27,7 @@ from redrive.core.envelope import OWN_PREFIX, Envelope
 #: Names the dialects that we wrote besides our own when we wrote last; none where it was our own alone.
 SPOKEN_HEADER = "redrive-dialects"
 
+_ATTEMPT = next(line for line in REDRIVE.fields if line.field == "attempt")
 _NAMES = NO_ENVELOPE.__struct_fields__
 _DEFAULTS: Mapping[str, object] = dict(zip(_NAMES, NO_ENVELOPE.__struct_defaults__, strict=True))
 #: What a foreign author leaves unsaid and an earlier word of ours is still true of.
@@ -217,12 +218,12 @@ class Translator:
         return reading.envelope, (*unreadable, *reading.unreadable)
 
     def _read_due(self, headers: Headers | None) -> tuple[str, int | None]:
-        ours, _ = read_envelope(headers)
-        newest = self._newest(headers or (), ours.attempt)
+        group, due_ms = dialects.read_due(headers)
+        newest = self._newest(headers or (), _attempt_in(headers or ()))
         if newest is None:
-            return ours.group, ours.due_ms
+            return group, due_ms
         _, said = newest
-        return said.values.get("group", ours.group), said.values.get("due_ms")
+        return said.values.get("group", group), said.values.get("due_ms")
 
     def _write(self, headers: Headers | None, envelope: Envelope) -> list[tuple[str, bytes | None]]:
         replaced = self._replaced
@@ -271,6 +272,18 @@ def with_event_id(envelope: Envelope) -> Envelope:
     return msgspec.structs.replace(
         said, event_id=f"{said.source_topic}/{said.source_partition}/{said.source_offset}"
     )
+
+
+def _attempt_in(headers: Headers) -> int:
+    """Our own attempts: all that is wanted of our envelope where only group and due time are."""
+    found: bytes | None = None
+    for name, value in headers:
+        if name == _ATTEMPT.header:
+            found = value
+    try:
+        return cast("int", _ATTEMPT.decode(found))
+    except Exception:  # absent, or not to be believed
+        return 0
 
 
 def _spoken_in(headers: Headers) -> Sequence[str]:
