@@ -149,8 +149,8 @@ class App:
         Declare that a function handles the new dead letters of a source topic: to log, alert, triage. It is returned
         unchanged.
 
-        It is a `def` or an `async def` of a parameter annotated `DeadLetter`, of the value, or of the value and a parameter
-        annotated `DeadLetter`. A value is decoded as for listeners; letters whose value can't be are passed by then, so
+        It is a `def` or an `async def` of the letter (annotated `DeadLetter`, or not at all), of the value, annotated, or of the
+        value and a parameter annotated `DeadLetter`. A value is decoded as for listeners; letters whose value can't be are passed by then, so
         take the letter alone to get poison too. Called once for each letter that this app's group makes (more than once after a crash,
         as listeners are), in the consumer group `{group}.on-dead-letter`; the letter stays where it is, open.
 

@@ -21,14 +21,14 @@ from redrive.adapters.kafka_cluster import KafkaCluster
 from redrive.adapters.kafka_log import KafkaLog
 from redrive.adapters.kafka_settings import client_conf
 from redrive.cli.main import app as redrive
-from redrive.core.acls import Operation, Resource, Right, needs_of, on_topic
+from redrive.core.acls import Operation, Resource, Right, letter_acls, needs_of, on_topic
 from redrive.core.dialects import with_envelope
 from redrive.core.settings import Settings
 from redrive.deadletters.depth import Depths, Reach
 from redrive.deadletters.topics import Names
 from redrive.errors import PortError
 from redrive.runtime.clock import SystemClock
-from redrive.runtime.planning import plan_group, wanted_topics
+from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
 from tests.broker import fetch
 from tests.deadletters.desks import envelope
 from tests.faults import running
@@ -208,6 +208,46 @@ def test_a_service_without_one_right_says_which(stage, lacking, caplog):
     else:
         with running(shop.app):
             until(lambda: f"this user lacks the right {lacking}" in caplog.text, f"{lacking} is named")
+
+
+LETTERS = "letters"
+
+
+def _letter_rights():
+    """What is needed besides by the group that handles the dead letters of a shop of its own."""
+    app = Shop(LETTERS, LETTERS).app
+    app.on_dead_letter(LETTERS, name="triage")(lambda letter: None)
+    return [acl.right for acl in letter_acls(plan_letters(app.resolve(), Settings()))]
+
+
+def test_letters_are_handled_with_exactly_their_rights_and_without_one_they_alone_wait(stage, caplog):
+    caplog.set_level(logging.WARNING, "redrive")
+    secured, rights = stage.secured, _letter_rights()
+    create_topics(secured.open, [f"{LETTERS}{end}" for end in ("", ".retry.100ms", ".dlq", ".dlq.state")])
+    users = {lacking: secured.user() for lacking in (*rights, None)}
+    served = _rights(LETTERS, LETTERS)["service"]
+    secured.grant(
+        {user: [*served, *(right for right in rights if right != lacking)] for lacking, user in users.items()}
+    )
+    for lacking, user in users.items():
+        caplog.clear()
+        _handle_letters(stage, user, lacking, caplog)
+
+
+def _handle_letters(stage, user, lacking, caplog):
+    letters = []
+    shop = Shop(LETTERS, LETTERS, bootstrap_servers=stage.secured.bootstrap, kafka=stage.secured.login(user))
+    shop.app.on_dead_letter(LETTERS, name="triage")(letters.append)
+    with running(shop.app):
+        send(stage.secured.open, LETTERS, [Given(b"order 1")])
+        until(lambda: len(shop.handled) >= 2, "the listener's runs")
+        if lacking is None:
+            until(lambda: letters, "the letter")
+            return
+        # It is asked first what is committed: that takes Describe on the group, which Read brings along.
+        named = str(lacking).replace("Read on group", "Describe on group")
+        until(lambda: f"this user lacks the right {named}" in caplog.text, f"{named} is named")
+    assert letters == []
 
 
 @_without("topics-plan")

@@ -82,14 +82,13 @@ def commit_of(
     Commits for a group without members, and waits until it is confirmed. Raises PortError, also when the group has some.
     """
     wanted = [ClientPartition(*key, offset) for key, offset in offsets.items()]
+    needed = [Right(Operation.READ, Resource.GROUP, group)]
+    needed += [on_topic(Operation.READ, topic) for topic in dict.fromkeys(key.topic for key in offsets)]
     with _outsider(conf, group) as client:
-        committing = Right(Operation.READ, Resource.GROUP, group)
-        answers = _ask(
-            client, lambda: client.commit(offsets=wanted, asynchronous=False), timeout_s, committing
-        )
+        answers = _ask(client, lambda: client.commit(offsets=wanted, asynchronous=False), timeout_s, *needed)
     for at in answers:
         if at.error is not None:
-            why = at.error.str() + lacks(at.error, on_topic(Operation.READ, at.topic), committing)
+            why = at.error.str() + lacks(at.error, needed[0], on_topic(Operation.READ, at.topic))
             raise PortError(f"{at.topic}/{at.partition}: {why}", retriable=at.error.retriable())
 
 
@@ -111,7 +110,7 @@ def _outsider(conf: Mapping[str, Any], group: str) -> Generator[Any, None, None]
 
 
 def _ask(
-    client: Any, ask: Callable[[], Iterable[ClientPartition]], timeout_s: float, needed: Right
+    client: Any, ask: Callable[[], Iterable[ClientPartition]], timeout_s: float, *needed: Right
 ) -> Iterable[ClientPartition]:
     waited_s = 0.0
     while True:
@@ -121,8 +120,8 @@ def _ask(
             cause = error.args[0]
         # That the group may not be asked for isn't an answer to the question, which finds no coordinator: it is told apart.
         said = client.poll(0 if cause.code() == KafkaError._TIMED_OUT else _AGAIN_AFTER_S)
-        if said is not None and said.error() is not None and (why := lacks(said.error(), needed)):
+        if said is not None and said.error() is not None and (why := lacks(said.error(), *needed)):
             raise PortError(f"{said.error().name()}{why}")
         waited_s += _SLICE_S if cause.code() == KafkaError._TIMED_OUT else _AGAIN_AFTER_S
         if cause.code() not in _NO_ANSWER_YET or waited_s >= timeout_s:
-            raise PortError(told(cause, needed), retriable=cause.retriable())
+            raise PortError(told(cause, *needed), retriable=cause.retriable())

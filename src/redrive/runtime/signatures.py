@@ -73,8 +73,11 @@ def shape_of(handler: Any, local_names: Mapping[str, Any], companion: Companion 
         )
     taken = [at for at, each in enumerate(parameters) if _is_wanted(each) or at in records or at == 0]
     if len(taken) == 1:
-        takes_record = bool(records)
-        return HandlerShape(handler, is_async, not takes_record, takes_record, annotations[0])
+        # A single parameter that says nothing is the value; but who handles dead letters means the letter, poison too.
+        is_letter = companion is LETTER and parameters[0].annotation is Parameter.empty
+        takes_record = bool(records) or is_letter
+        annotation = companion.type if is_letter else annotations[0]
+        return HandlerShape(handler, is_async, not takes_record, takes_record, annotation)
     if len(taken) > 2:
         raise ValueError(
             f"({names}) has {len(taken)} parameters; a handler takes the value and, annotated "
