@@ -114,6 +114,7 @@ def test_all_needs_are_printed_unless_some_are_named(folder):
         "topics-apply",
         "dlq-look",
         "dlq-replay",
+        "retries",
         "lag",
     ]
 

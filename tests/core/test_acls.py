@@ -143,6 +143,19 @@ class TestNeeds:
             "Describe on topic orders",
         ]
 
+    def test_of_looking_at_what_waits_and_hurrying_it(self):
+        assert _needs(LADDER)["retries"] == [
+            "Read on topic orders.retry.5s",
+            "Read on topic orders.replay",
+            "Read on topic orders.retry.1m",
+            "Describe on topic orders.dlq",
+            "Read on topic orders.dlq.state",
+            "Write on topic orders.dlq.state",
+            "DescribeConfigs on topic orders.dlq.state",
+            "Describe on the cluster",
+            "Describe on all groups",
+        ]
+
     def test_of_lag_is_to_read_what_the_group_reads(self):
         assert _needs(BARE)["lag"] == [
             "Read on topic clicks",

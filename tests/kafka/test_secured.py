@@ -351,6 +351,18 @@ def test_dead_letters_that_a_user_may_not_see_are_told_where_none_are_named(stag
     assert f"not all dead letters are shown: this user lacks the right {lacking}" in told
 
 
+def test_waiting_retries_are_shown_and_hurried_with_exactly_these_rights(stage):
+    user = stage.user_without("retries", None)
+    said = envelope(0, group=GROUP, source_topic=SOURCE)
+    send(stage.secured.open, f"{SOURCE}.retry.100ms", [Given(b"waits", b"key", with_envelope((), said))])
+    code, told = stage.command(user, "retries", "ls")
+    assert (code, f"{SOURCE}.retry.100ms" in told, "lacks" in told) == (0, True, False), told
+
+    code, told = stage.command(user, "retries", "hurry", "--all", "--yes", "--wait", "0s", "--why", "a test")
+
+    assert (code, "0 failed" in told, "lacks" in told) == (0, True, False), told
+
+
 def test_lag_is_shown_with_exactly_its_rights(stage):
     code, told = stage.command(stage.user_without("lag", None), "lag")
 

@@ -103,6 +103,7 @@ def needs_of(
         Need("topics-apply", "redrive topics plan, apply", apply_acls(wanted)),
         Need("dlq-look", "redrive dlq ls, show", look_acls(wanted)),
         Need("dlq-replay", "redrive dlq ls, show, replay, discard; console", replay_acls(plan, wanted)),
+        Need("retries", "redrive retries ls, hurry, discard", retries_acls(plan, wanted)),
         Need("lag", "redrive lag", lag_acls(plan)),
     )
 
@@ -223,6 +224,22 @@ def replay_acls(plan: GroupPlan, wanted: Iterable[WantedTopic]) -> tuple[Acl, ..
     for listener in plan.listeners:
         found.add(Operation.WRITE, listener.replay, f"letters of listener {listener.name} go back by it")
         found.add(Operation.DESCRIBE, listener.source, "a copy keeps the partition that its record had there")
+    return found.acls
+
+
+def retries_acls(plan: GroupPlan, wanted: Iterable[WantedTopic]) -> tuple[Acl, ...]:
+    """Gives what it takes to see what waits in the retry topics, and to hurry or discard some of it."""
+    found = _Found()
+    for listener in plan.listeners:
+        for tier in (*listener.tiers, *listener.drained):
+            found.add(Operation.READ, tier.topic, "what waits is there")
+        found.add(Operation.DESCRIBE, listener.dlq, "its state topic is known by it")
+    for topic in wanted:
+        if topic.role is Role.STATE:
+            found.add(Operation.READ, topic.name, "workers write there what became of it")
+            found.add(Operation.WRITE, topic.name, "workers read there what is to be done")
+            found.add(Operation.DESCRIBE_CONFIGS, topic.name, "a state topic that forgets is refused")
+    _add_readers(found)
     return found.acls
 
 
