@@ -24,6 +24,8 @@ _REFUSED = (
 )
 _LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter"
 
+_LETTERS = "tests/app/test_on_dead_letter.py"
+
 PLANTS = {
     "commits although the dead-letter or retry write failed": Plant(
         "core/successors.py",
@@ -96,5 +98,19 @@ PLANTS = {
             f"{_EDGES}::test_nothing_of_a_run_is_claimed_while_the_result_of_the_one_before_it_is_still_on_its_way",
         ),
         r"frontier",
+    ),
+    "dead letters are made of dead letters whose handler fails": Plant(
+        "app.py",
+        '                give_up="skip",\n',
+        '                give_up="dead-letter",\n',
+        (f"{_LETTERS}::test_nothing_that_it_raises_holds_it_up_or_makes_a_letter",),
+        r"assert \[\] == \['(exhausted|permanent|asked)'\]",
+    ),
+    "letters made before their handler first joined are missed, or all old ones handed over": Plant(
+        "runtime/letters.py",
+        '        cluster.commit(plan.group, cluster.offsets(keys, "latest"))\n',
+        "        return\n",
+        (f"{_LETTERS}::test_letters_that_were_there_before_are_left_alone_unless_asked_for",),
+        r"\[7, 8, 9\] == \[9\]",
     ),
 }
