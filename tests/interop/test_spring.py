@@ -15,6 +15,9 @@ from tests.interop.spring_shop import NoSpring, SpringShop, build
 from tests.plain_kafka import Given, Seen, committed, create_topics, read_all, send, unique
 from tests.waiting import until
 
+#: Maven may have to fetch all that Spring is made of, and the records wait for eighteen seconds.
+pytestmark = pytest.mark.timeout(400)
+
 #: Long enough for the other side to be there before a record is due.
 DELAY_MS = 6_000
 #: What Spring's service tells as the attempt of a dead letter.
