@@ -1,5 +1,7 @@
 """What envelopes look like in headers, and what headers from anywhere are taken for."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -344,3 +346,17 @@ class TestShrink:
     def test_a_message_that_utf_8_cannot_say_is_shortened_too(self):
         shrunk = shrink(Envelope(failure_message="\ud800" * 200, failure_stack="\ud800"), 2)
         assert shrunk == Envelope(failure_message="?" * 100)
+
+
+def test_names_of_absurd_lengths_that_somebody_wrote_are_not_kept():
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            spelled = write_headers(Envelope(source_topic=f"{number}" * 100_000, listener="orders"))
+            assert ("redrive-listener", b"orders") in spelled
+        del spelled
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept_bytes < 100_000

@@ -74,6 +74,8 @@ _STEADY = (
     "attempt", "source_topic", "source_partition", "failure_kind", "failure_type", "reason", "listener", "replay_topic",
     "replays", "hops", "group",
 )  # fmt: skip
+#: So long they may be together: several times what Kafka's limit for the name of a topic makes of them.
+_KEPT_BYTES = 4096
 _names = NO_ENVELOPE.__struct_fields__
 _steady_of = itemgetter(*(_names.index(name) for name in _STEADY))
 
@@ -263,15 +265,25 @@ def _spell(values: tuple[Any, ...], dialect: Dialect) -> list[tuple[str, bytes]]
         if number != absent:
             spelled.append((header, b"%d" % number))
     _append(spelled, dialect.others, values)
-    spelled += _spell_steady(dialect, _steady_of(values))
+    steady = _steady_of(values)
+    try:
+        spelled += _spell_steady(dialect, steady)
+    except _TooLongToKeep:
+        _append(spelled, dialect.steady, steady)
     _append(spelled, dialect.last, values)
     return spelled
+
+
+class _TooLongToKeep(Exception):
+    """Names of absurd lengths, which somebody else wrote: a thousand of them could be all of the memory."""
 
 
 @lru_cache(maxsize=1024)
 def _spell_steady(dialect: Dialect, values: tuple[Any, ...]) -> tuple[tuple[str, bytes], ...]:
     spelled: list[tuple[str, bytes]] = []
     _append(spelled, dialect.steady, values)
+    if sum(len(value) for _, value in spelled) > _KEPT_BYTES:
+        raise _TooLongToKeep  # what raises isn't kept
     return tuple(spelled)
 
 
