@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from redrive.core.commands import Produce, Refusal
-from redrive.core.dialects import foreign_headers, read_envelope
+from redrive.core.dialects import foreign_headers, read_envelope, write_headers
 from redrive.core.envelope import Envelope
 from redrive.core.record import TopicPartition
 from redrive.core.successors import RESEND_FIRST_MS, RESEND_MOST_MS
@@ -267,3 +267,15 @@ def test_an_answer_for_a_partition_that_is_gone_is_only_accounted_for():
     assert (lane.pending, lane.pending_bytes, world.writes) == (0, 0, [])
     world.pass_time(60_000)
     assert world.writes == []
+
+
+def test_a_count_of_hops_that_somebody_forged_stays_one_that_every_dialect_can_say():
+    most = 2**31 - 1
+    world = _world("5s")
+    due_ms = int(world.clock.wall_ms()) + 86_400_000
+    said = Envelope(group="shop", source_topic="orders", due_ms=due_ms, hops=most)
+    world.append("orders.retry.5s", 1, headers=write_headers(said))
+    world.fetch(TopicPartition("orders.retry.5s", 1))
+    world.pass_time(60_000)
+
+    assert [_said(produce).hops for produce in world.writes] == [most]

@@ -33,7 +33,8 @@ NO_ENVELOPE = Envelope()
 
 _DEFAULTS = NO_ENVELOPE.__struct_defaults__
 _NEVER = object()  # equal to no value of a field
-_MAX_INT32 = 2**31 - 1
+#: Replays and hops beyond that can't be believed, nor said in four bytes.
+MAX_COUNT = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 
 
@@ -149,7 +150,7 @@ def _encode_cut(limit: int, cut: Callable[[str, int], str]) -> Callable[[str], b
 
 
 _decode_instant = _decode_int(0, MAX_INSTANT_MS)
-_decode_count = _decode_int(0, _MAX_INT32)
+_decode_count = _decode_int(0, MAX_COUNT)
 # Kafka itself takes any timestamp, and says -1 for none: the source's is handed on as it was.
 _decode_timestamp = _decode_int(-1, _MAX_INT64)
 

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from redrive.core.commands import Command, Failed, Produce, Refusal, Report
-from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only, shrink
+from redrive.core.dialects import MAX_COUNT, NO_ENVELOPE, read_envelope, replay_headers_only, shrink
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane
 from redrive.core.notices import Notice, write_end
@@ -112,7 +112,8 @@ class Successors:
         topic = (
             tiers[tier_for(rest_ms, lane.listener.plan.policy.delays_ms)].topic if tiers else lane.key.topic
         )
-        self._send(lane, record, msgspec.structs.replace(envelope, hops=envelope.hops + 1), topic)
+        hops = min(envelope.hops + 1, MAX_COUNT)
+        self._send(lane, record, msgspec.structs.replace(envelope, hops=hops), topic)
 
     def discard(self, lane: Lane, record: RawRecord, notice: Notice, now: Now) -> None:
         """Write down that a person discarded a waiting record; only then its offset may pass."""

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from redrive.core.dialect_tables import SHARE
-from redrive.core.dialects import REDRIVE, Headers, write_headers
+from redrive.core.dialects import MAX_COUNT, REDRIVE, Headers, write_headers
 from redrive.core.envelope import OWN_PREFIX, Envelope
 from redrive.core.record import RawRecord, headers_of
 from redrive.core.router import Reason
@@ -186,7 +186,7 @@ def copy_of(letter: Letter, *, job: str, now_ms: int, translator: Translator = P
         source_offset=said.source_offset,
         source_timestamp_ms=said.source_timestamp_ms,
         replay_id=job,
-        replays=min(said.replays + 1, 2**31 - 1),
+        replays=min(said.replays + 1, MAX_COUNT),
     )
     partition = -1 if said.source_partition is None else said.source_partition
     kept = translator.without_bookkeeping(headers_of(letter.record))
