@@ -113,4 +113,22 @@ PLANTS = {
         (f"{_LETTERS}::test_letters_that_were_there_before_are_left_alone_unless_asked_for",),
         r"\[7, 8, 9\] == \[9\]",
     ),
+    "claims what a run was to do when it was cut": Plant(
+        "core/commands.py",
+        "        if self.iterator is None or self.is_cut:\n",
+        "        if self.iterator is None:\n",
+        (
+            "tests/sim/test_engine_stops.py::test_records_of_a_run_that_was_cut_are_not_finished_while_its_worker_is_at_one",
+        ),
+        "orders.*2 claimed",
+    ),
+    "a run that was cut counts as done to its end": Plant(
+        "runtime/handlers.py",
+        "        if not failing.halt and not run.is_cut:\n",
+        "        if not failing.halt:\n",
+        (
+            "tests/runtime/test_handlers.py::test_a_run_that_is_cut_ends_after_the_record_it_is_at_and_tells_how_far_it_came",
+        ),
+        r"\(\[0\], 4, ''\) == \(\[0\], 1, 'cut'\)",
+    ),
 }

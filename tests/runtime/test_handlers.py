@@ -1,6 +1,7 @@
 """Whatever a handler, a decoder or a signal raises, in whichever way: the record fails, the next one runs, nothing else ends."""
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -111,8 +112,8 @@ def checks():
     CHECKS.clear()
 
 
-def handled_as(shape, act, count, **options):
-    """The numbers of the records for which `act` returned, and their run with its result."""
+def handled_as(shape, act, count, *, run=None, **options):
+    """The numbers of the records for which `act` returned, and their run (by default a new one) with its result."""
     done = []
 
     def value_only(order: Order) -> None:
@@ -136,7 +137,7 @@ def handled_as(shape, act, count, **options):
     if "limit" in shape:
         handlers[shape], options = awaited, {**options, "time_limit": "1m"}
     app = app_of(handlers.get(shape, value_only), **options)
-    run = run_of(count, of_tier=shape == "on a tier")
+    run = run or run_of(count, of_tier=shape == "on a tier")
     invoker = Invoker(app.resolve().listeners[0], VirtualClock(), threading.Event())
     try:
         result = asyncio.run(invoker.run_async(run)) if "awaited" in shape else invoker.run(run)
@@ -266,3 +267,109 @@ def test_what_a_signal_says_goes_along():
         "the card was stolen",
         "redrive.errors.DeadLetterNow",
     )
+
+
+# -- runs that are cut -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_run_that_is_cut_ends_after_the_record_it_is_at_and_tells_how_far_it_came(shape, at):
+    run = run_of(4, of_tier=shape == "on a tier")
+
+    def act(number):
+        if number == at:
+            run.cut()
+
+    done, _, result = handled_as(shape, act, 4, run=run)
+
+    assert (done, result.done, result.halt) == (list(range(at + 1)), at + 1, "cut")
+    assert (len(run.records), run.taken()) == (4, 0)
+
+
+class GateThatCuts:
+    """Has its run cut in the very moment in which the worker has seen that it is open."""
+
+    def __init__(self, run):
+        self._run = run
+        self._is_shut = False
+
+    @property
+    def is_shut(self):
+        was_shut = self._is_shut
+        if not was_shut:
+            self._run.cut()
+        return was_shut
+
+    @is_shut.setter
+    def is_shut(self, value):
+        self._is_shut = value
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_run_that_is_cut_while_its_worker_begins_runs_nothing(shape):
+    run = run_of(4, of_tier=shape == "on a tier")
+    run.gate = GateThatCuts(run)
+
+    done, _, result = handled_as(shape, nothing, 4, run=run)
+
+    assert (done, result.done, result.halt) == ([], 0, "cut")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_run_that_was_cut_before_it_began_runs_nothing(shape):
+    run = run_of(4, of_tier=shape == "on a tier")
+    run.cut()
+
+    done, _, result = handled_as(shape, nothing, 4, run=run)
+
+    assert (done, result.done, result.halt) == ([], 0, "cut")
+
+
+def _noting(done, *, is_awaited):
+    def note(order: Order) -> None:
+        done.append(order.number)
+
+    async def note_awaited(order: Order) -> None:
+        done.append(order.number)
+
+    return app_of(note_awaited if is_awaited else note).resolve().listeners[0]
+
+
+def _raced(looks, *, is_awaited):
+    """A run that a worker has while this thread looks into it so often and then cuts it; what ran, and the result."""
+    run, done, results = run_of(200), [], []
+    invoker = Invoker(_noting(done, is_awaited=is_awaited), VirtualClock(), threading.Event())
+
+    def work():
+        results.append(asyncio.run(invoker.run_async(run)) if is_awaited else invoker.run(run))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for _ in range(looks):
+        records, taken = run.records, run.taken()
+        assert taken - 1 <= len(done)
+        assert len(records) in {0, 200}
+    run.cut()
+    worker.join()
+    return run, done, results[0]
+
+
+@pytest.fixture
+def hasty_threads():
+    """Threads take turns at nearly every instruction."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_run_that_another_thread_looks_into_and_cuts_at_any_moment_tells_what_ran(is_awaited):
+    for looks in range(0, 400, 2):
+        run, done, result = _raced(looks, is_awaited=is_awaited)
+
+        assert done == list(range(result.done))
+        assert (result.halt, len(run.records)) in {("cut", 200), ("", 0)}
+        assert result.halt == "cut" or result.done == 200

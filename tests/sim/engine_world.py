@@ -428,6 +428,7 @@ class World:
 
     def check(self) -> None:
         """Whatever is going on: no claim without a fact, no number below zero, no wake-up forgotten."""
+        assert self.engine.successors.outstanding == len(self.writes)
         for lane in self.engine.lanes.values():
             self.truth.check_claim(lane, lane.offsets.frontier, lane.offsets.finished_above_frontier())
             assert lane.pending >= lane.waiting >= 0
