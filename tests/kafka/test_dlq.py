@@ -69,6 +69,15 @@ def test_letters_are_counted_shown_replayed_and_counted_again(shop):
     ]
 
 
+def test_a_letter_is_shown_by_the_event_that_the_log_names(shop):
+    shop.letters(3)
+    shop.letters(2, failure_type="LookupError")
+    code, shown, _ = shop("show", shop.dlq, "--event-id", "orders/0/1")
+    assert (code, shown["event_id"], shown["at"]) == (0, "orders/0/1", f"{shop.dlq}/1/1")
+    code, none, _ = shop("show", shop.dlq, "--event-id", "orders/0/9")
+    assert (code, none) == (1, {"error": f"there is no letter of event 'orders/0/9' in {shop.dlq}"})
+
+
 def test_two_runs_with_a_limit_send_twenty_distinct_letters(shop):
     shop.letters(30)
     for _ in range(2):

@@ -77,7 +77,7 @@ def test_a_dead_letter_is_told_with_its_place_its_cause_and_the_command_that_sho
     assert told("dead-letter", **dead_letter(77)) == [
         (
             "Listener charge failed for good at orders/3/77 (poison, attempt 1, ValueError). The record goes to orders.dlq; "
-            "see it and its failure with: redrive dlq show --event-id orders/3/77"
+            "see it and its failure with: redrive dlq show orders.dlq --event-id orders/3/77"
         )
     ]
 

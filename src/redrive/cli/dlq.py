@@ -160,8 +160,17 @@ def ls(
 @app.command()
 def show(
     at: Annotated[
-        str, typer.Argument(metavar="DLQ/PARTITION/OFFSET", help="The letter, as ls --all names it.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[DLQ/PARTITION/OFFSET]",
+            help="The letter, as ls --all names it. With --event-id a topic, by default all.",
+            show_default=False,
+        ),
+    ] = None,
+    event_id: Annotated[
+        str | None,
+        typer.Option("--event-id", metavar="ID", help="The newest letter of this event.", show_default=False),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print a large payload to its end.")] = False,
     app_name: AppOption = None,
     app_dir: AppDir = HERE,
@@ -171,13 +180,19 @@ def show(
 ) -> None:
     """Show one dead letter: why it is one, what it holds, its stack, and what was done with it."""
     from redrive.cli import dlq_view
-    from redrive.deadletters.portrait import find_letter
+    from redrive.deadletters.portrait import find_letter, find_newest
 
     with reporting(as_json=json) as output:
-        [position] = _positions([at], "DLQ/PARTITION/OFFSET")
+        if at is None and event_id is None:
+            raise typer.BadParameter("name a letter, by its position or by --event-id", param_hint="letter")
+        position = _positions([at], "DLQ/PARTITION/OFFSET")[0] if at and event_id is None else None
         counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
-        [book] = counter.books([position.topic])
+        topic = position.topic if position else at
+        books = counter.books([topic] if topic else None)
         translator = counter.desk.translator
+        if position is None:
+            position = find_newest(event_id or "", books, counter.desk.log, translator=translator)
+        [book] = [book for book in books if book.dlq.topic == position.topic]
         letter = find_letter(position, book, counter.desk.log, translator=translator)
         mark = book.mark(position, letter.record.timestamp()[1])
         said = dlq_view.Told(letter, mark, book.history(position))

@@ -128,7 +128,7 @@ HELD_BYTES = Metric(
     "gauge",
     "bytes",
     _TIER,
-    "What the held records of a tier cost in memory, by estimate; bounded by the setting window_bytes over all tiers.",
+    "What the held records of a tier cost in memory, by estimate; bounded by the setting window over all tiers.",
     adds_up=True,
 )
 DEAD_LETTERS = Metric(
@@ -360,7 +360,7 @@ _EVENTS = (
         "dead-letter",
         "warning",
         f"Listener %(listener)s failed for good at {_AT} (%(reason)s, attempt %(attempt)s, %(type)s). The record goes to "
-        "%(dlq)s; see it and its failure with: redrive dlq show --event-id %(event_id)s",
+        "%(dlq)s; see it and its failure with: redrive dlq show %(dlq)s --event-id %(event_id)s",
         ("listener", "reason"),
         at_once=5,
     ),

@@ -10,7 +10,9 @@ from redrive.core.dialects import foreign_headers
 from redrive.core.record import TopicPartition, headers_of
 from redrive.core.translator import PLAIN, Translator
 from redrive.deadletters.letters import Letter, Position, read_letter
+from redrive.deadletters.selection import Selection
 from redrive.deadletters.states import Mark, Release, StateBook
+from redrive.deadletters.summary import list_letters
 from redrive.errors import ReplayRefused
 from redrive.runtime.ports import Log
 
@@ -115,6 +117,24 @@ def header_text(value: bytes | None) -> str | None:
         return None
     text = _as_text(value)
     return f"hex:{value.hex()}" if text is None else text
+
+
+def find_newest(
+    event_id: str, books: Sequence[StateBook], log: Log, *, translator: Translator = PLAIN
+) -> Position:
+    """
+    Gives where the letter of an event lies, of several the one put aside last. The books must have been read.
+
+    Raises ReplayRefused when there is none, and says where it was looked for; PortError.
+    """
+    selection = Selection(event_ids=frozenset([event_id]))
+    found = list(list_letters(selection, books, log, translator=translator))
+    if not found:
+        looked = ", ".join(book.dlq.topic for book in books)
+        raise ReplayRefused(
+            f"there is no letter of event {event_id!r} in {looked or 'any dead-letter topic'}"
+        )
+    return max(found, key=lambda letter: letter.timestamp_ms).position
 
 
 def find_letter(position: Position, book: StateBook, log: Log, *, translator: Translator = PLAIN) -> Letter:
