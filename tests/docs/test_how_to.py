@@ -5,17 +5,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from redrive.cli.main import app
+from redrive.core.catalogue import EVENTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "how-to"
-#: Pages whose commands are typed in a hurry: each must be one that the program takes.
-URGENT = [*sorted((DOCS / "runbooks").glob("*.md")), PAGES / "alerts.md", PAGES / "3am.md"]
+#: Pages whose commands are typed as they stand, many in a hurry: each must be one that the program takes.
+PRINTED = sorted([*(DOCS / "runbooks").glob("*.md"), *PAGES.glob("*.md")])
 _BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,21 +44,45 @@ def test_the_tests_on_a_page_pass(page, tmp_path):
     assert f"{shown} passed" in ended.stdout
 
 
-def _commands(page: Path) -> list[list[str]]:
-    """All that begins with `redrive` on a page, in blocks of code and within lines."""
+def _command(arguments: list[str]) -> tuple[Any, list[str]]:
+    """The command that is named, and what follows its name."""
+    command, rest = typer.main.get_command(app), list(arguments)
+    while isinstance(command, TyperGroup) and rest:
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+def _unknown(arguments: list[str]) -> set[str]:
+    """The options that the named command doesn't have."""
+    command, rest = _command(arguments)
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return {word for word in rest if word.startswith("-")} - known
+
+
+def _split(typed: str) -> list[str]:
+    return shlex.split(re.split(" [>;|] ", typed)[0], comments=True)[1:]
+
+
+@pytest.mark.parametrize("page", PRINTED, ids=lambda page: page.stem)
+def test_a_command_on_a_page_is_one_that_there_is(page):
     text = page.read_text("utf-8")
-    blocks = re.findall(r"^ *(redrive [a-z].*)$", text, re.MULTILINE)
-    within = re.findall(r"`(redrive [a-z][^`]*)`", text)
-    return [shlex.split(re.split(" [>;] ", found)[0])[1:] for found in [*blocks, *within]]
+    fenced = re.findall(r"^ *```(?:sh)?\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    for typed in re.findall(r"^ *(redrive [a-z].*)$", "\n".join(fenced), re.MULTILINE):
+        command, rest = _command(_split(typed))
+        command.make_context(typed, rest)
+    for named in re.findall(r"`(redrive [a-z][^`]*)`", text):
+        assert _unknown(_split(named)) == set(), named
 
 
-@pytest.mark.parametrize("page", URGENT, ids=lambda page: page.stem)
-def test_a_command_on_an_urgent_page_is_one_that_there_is(page):
-    commands = _commands(page)
-    assert commands
-    for arguments in commands:
-        command: click.Command = typer.main.get_command(app)
-        rest = list(arguments)
-        while isinstance(command, click.Group):
-            command = command.commands[rest.pop(0)]
-        command.make_context(arguments[0], rest)
+def _named_in_log_lines() -> list[tuple[str, list[str]]]:
+    """By event, each `redrive …` of its line: words, options and placeholders up to the first other text."""
+    found = []
+    for event in EVENTS.values():
+        for typed in re.findall(r"\bredrive((?: (?:--)?[a-z-]+| %\S+)+)", event.text):
+            found.append((event.name, typed.split()))
+    return found
+
+
+@pytest.mark.parametrize(("event", "typed"), _named_in_log_lines())
+def test_a_command_that_a_log_line_names_has_the_options_it_is_named_with(event, typed):
+    assert _unknown(typed) == set()
