@@ -105,10 +105,16 @@ def read_notice(key: bytes | None, value: bytes | None) -> Posted | None:
     try:
         name = (key or b"").decode()
         topic, partition, _, _ = name.removeprefix(NOTICE).split("/")
+        about = TopicPartition(topic, int(partition))
         notice = _decode_notice(value)
-        return Posted(name, TopicPartition(topic, int(partition)), notice) if _is_sound(notice) else None
+        return Posted(name, about, notice) if _is_partition(about) and _is_sound(notice) else None
     except _UNREADABLE:
         return None
+
+
+def _is_partition(about: TopicPartition) -> bool:
+    # A number of more than four bytes can't be told to the client: to ask for it would end the reading of notices.
+    return bool(about.topic) and 0 <= about.partition < 1 << 31
 
 
 def _is_sound(notice: Notice) -> bool:
