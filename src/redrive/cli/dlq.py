@@ -1,24 +1,20 @@
 """`redrive dlq`: look at dead letters, send them back, discard them."""
 
-import signal
-import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_named
+from redrive.cli.operating import Doing, Groups, Types, confirm, positions, stopping
 from redrive.cli.output import ExitCode, Output, reporting
 from redrive.core.dialect_tables import FOREIGN
 from redrive.errors import PortError
 
 if TYPE_CHECKING:
     from redrive.deadletters.counter import Counter
-    from redrive.deadletters.letters import Position
     from redrive.deadletters.replay import Job, Report, Tell
     from redrive.deadletters.selection import Kind, Plan, Selection
     from redrive.deadletters.states import StateBook
@@ -62,14 +58,6 @@ EventIds = Annotated[
 Reasons = Annotated[
     list[str] | None,
     typer.Option("--reason", help="permanent, exhausted, poison, …; may be repeated.", show_default=False),
-]
-Types = Annotated[
-    list[str] | None,
-    typer.Option("--type", help="The failure's exception type; may be repeated.", show_default=False),
-]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", help="The consumer group that failed; may be repeated.", show_default=False),
 ]
 OlderThan = Annotated[
     str | None,
@@ -185,7 +173,7 @@ def show(
     with reporting(as_json=json) as output:
         if at is None and event_id is None:
             raise typer.BadParameter("name a letter, by its position or by --event-id", param_hint="letter")
-        position = _positions([at], "DLQ/PARTITION/OFFSET")[0] if at and event_id is None else None
+        position = positions([at], "DLQ/PARTITION/OFFSET")[0] if at and event_id is None else None
         counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
         topic = position.topic if position else at
         books = counter.books([topic] if topic else None)
@@ -293,15 +281,6 @@ def _open_counter(
     return counter
 
 
-def _positions(texts: Sequence[str], hint: str) -> "list[Position]":
-    from redrive.deadletters.letters import Position
-
-    try:
-        return [Position.parse(text) for text in texts]
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=hint) from None
-
-
 def _rate(text: str | None) -> float | None:
     from redrive.deadletters.pace import parse_rate
 
@@ -341,7 +320,7 @@ def _selection(
     from redrive.errors import ReplayRefused
 
     selection = Selection(
-        at=frozenset(_positions(chosen.at or (), "--at")),
+        at=frozenset(positions(chosen.at or (), "--at")),
         event_ids=frozenset(chosen.event_id or ()),
         reasons=frozenset(chosen.reason or ()),
         types=frozenset(chosen.failure_type or ()),
@@ -416,27 +395,9 @@ def _require_target(to: str, names: "Names") -> None:
 
 
 def _confirm(work: _Work, output: Output, *, yes: bool, dry_run: bool) -> None:
-    """Go on only when a person said so, now or by an option."""
-    if dry_run:
-        output.result(work.as_json)
-        raise typer.Exit
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        output.note(
-            f"nothing was done: without a terminal to ask on, {work.plan.kind} needs --yes (or --dry-run)"
-        )
-        output.result(work.as_json)
-        raise typer.Exit(ExitCode.USAGE)
     count = len(work.plan.entries)
-    try:
-        is_meant = typer.confirm(f"{work.plan.kind} {count} letter{'s' * (count != 1)}?", err=True)
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    if not is_meant:
-        output.note("nothing was done")
-        output.result(work.as_json)
-        raise typer.Exit(ExitCode.FAILED)
+    what = f"{count} letter{'s' * (count != 1)}"
+    confirm(work.plan.kind, what, work.as_json, output, Doing(yes, dry_run))
 
 
 def _carry_out(
@@ -451,7 +412,7 @@ def _carry_out(
     author = Author(who or dlq_view.whoami(), name, why)
     stop = threading.Event()
     job = Job(work.counter.desk, work.plan, work.books, author, stop)
-    with _stopping(stop, output), dlq_view.progress(output, work.plan) as tell:
+    with stopping(stop, output), dlq_view.progress(output, work.plan) as tell:
         report = run(job, tell)
     dlq_view.show_report(output, work.plan, report)
     output.result({**work.as_json, **report_values(work.plan, report)})
@@ -459,21 +420,3 @@ def _carry_out(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.is_partial:
         raise typer.Exit(ExitCode.PARTIAL if report.done else ExitCode.FAILED)
-
-
-@contextmanager
-def _stopping(stop: threading.Event, output: Output) -> Generator[None]:
-    """The first Ctrl-C or SIGTERM ends the run after the batch on its way, the second at once."""
-
-    def on_signal(_: int, __: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        output.note("stopping after what is on its way; once more ends at once, and leaves that unknown")
-
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
