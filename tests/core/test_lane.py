@@ -23,6 +23,12 @@ class Sized:
     def __len__(self):
         return self._size
 
+    def key(self):
+        return None
+
+    def headers(self):
+        return None
+
 
 class Mortal(SimRecord):
     """A record whose end can be seen."""

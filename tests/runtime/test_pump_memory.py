@@ -23,10 +23,10 @@ class Shop:
 
         self.process = Process(app_of(handle, retry=RetryPolicy("5s"), **options), self.cluster)
 
-    def append(self, value, count):
+    def append(self, value, count, **written):
         partitions = len(self.cluster.topics["orders"].partitions)
         for number in range(count):
-            self.cluster.append("orders", value, partition=number % partitions)
+            self.cluster.append("orders", value, partition=number % partitions, **written)
 
     def steps(self, count):
         for _ in range(count):
@@ -39,7 +39,13 @@ class Shop:
         engine = self.process.engine
         batches = [batch.records for lane in engine.lanes.values() for batch in (*lane.queue, *lane.returned)]
         records = [record for batch in (*batches, *(run.records for run in engine.runs)) for record in batch]
-        return sum(map(len, records))
+        return sum(map(_size, records))
+
+
+def _size(record):
+    return sum(
+        len(part or b"") for part in (record.key(), record.value(), *dict(record.headers() or ()).values())
+    )
 
 
 @pytest.mark.parametrize("takes_ms", [0.01, 1, 100, 10_000])
@@ -47,6 +53,15 @@ class Shop:
 def test_of_records_of_a_megabyte_no_more_than_forty_are_in_memory(takes_ms, partitions):
     shop = Shop(takes_ms, partitions=partitions)
     shop.append(MEGABYTE, 300)
+    shop.steps(400)
+    assert shop.most_bytes <= BOUND_BYTES
+
+
+@pytest.mark.parametrize("takes_ms", [0.01, 10])
+@pytest.mark.parametrize("written", [{"key": MEGABYTE}, {"headers": [("photo", MEGABYTE)]}])
+def test_a_megabyte_that_is_no_value_counts_too(takes_ms, written):
+    shop = Shop(takes_ms)
+    shop.append(b"7", 300, **written)
     shop.steps(400)
     assert shop.most_bytes <= BOUND_BYTES
 
