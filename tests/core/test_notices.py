@@ -38,7 +38,9 @@ def board_with(*posted):
     return board
 
 
-@given(ranges=offset_sets.filter(bool), action=st.sampled_from(["hurry", "discard"]), why=st.text())
+@given(
+    ranges=offset_sets.filter(bool), action=st.sampled_from(["hurry", "discard"]), why=st.text(max_size=1_000)
+)
 def test_a_notice_is_read_as_it_was_written(ranges, action, why):
     written = notice(*ranges_of(sorted(ranges)), action=action, why=why)
     key, value = write_notice(TIER, written, 7)
@@ -72,6 +74,8 @@ def test_an_end_is_read_as_it_was_written():
         (b"notice:orders.retry.10m/3/job-1/7", write_notice(TIER, notice((5, 9), (8, 12)), 0)[1]),
         (b"notice:orders.retry.10m/3/job-1/7", write_notice(TIER, notice((-3, 9)), 0)[1]),
         (b"notice:orders.retry.10m/3/job-1/7", b"[" * 100_000),
+        (b"notice:orders.retry.10m/3/job-1/7", write_notice(TIER, notice((1, 2), why="?" * 10_000), 0)[1]),
+        (b"notice:orders.retry.10m/3/%s/7" % (b"j" * 10_000), write_notice(TIER, notice((1, 2)), 0)[1]),
     ],
 )
 def test_what_is_no_notice_counts_as_none(key, value):

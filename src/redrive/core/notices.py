@@ -41,6 +41,8 @@ NOTICE, END = "notice:", "retry:"
 RANGES_MOST = 200_000
 #: So many ranges fit one notice: 200 kB at most.
 RANGES_PER_NOTICE = 5_000
+#: Who, why and job of one notice together; the command writes less. Each end repeats them, and may be one of thousands.
+SAID_MOST_CHARS = 4_000
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +109,8 @@ def read_notice(key: bytes | None, value: bytes | None) -> Posted | None:
         topic, partition, _, _ = name.removeprefix(NOTICE).split("/")
         about = TopicPartition(topic, int(partition))
         notice = _decode_notice(value)
-        return Posted(name, about, notice) if _is_partition(about) and _is_sound(notice) else None
+        is_one = len(name) <= SAID_MOST_CHARS and _is_partition(about) and _is_sound(notice)
+        return Posted(name, about, notice) if is_one else None
     except _UNREADABLE:
         return None
 
@@ -118,6 +121,8 @@ def _is_partition(about: TopicPartition) -> bool:
 
 
 def _is_sound(notice: Notice) -> bool:
+    if len(notice.who) + len(notice.job) + len(notice.why) > SAID_MOST_CHARS:
+        return False
     at = -1
     for first, end in notice.ranges:
         if not at < first < end:
