@@ -434,7 +434,9 @@ def _shown(setting: "dataclasses.Field[Any]") -> str:
         return f"`{format_size(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return "" if value in (None, "", ()) else f"`{value}`"
+    if isinstance(value, tuple):
+        value = ", ".join(value)
+    return "" if value in (None, "") else f"`{value}`"
 
 
 def _unit(name: str) -> str:
@@ -444,6 +446,8 @@ def _unit(name: str) -> str:
         return "size: `64MB`, `64MiB`"
     return {
         "accepts_groups": "list; in the environment by commas",
+        "dialects": "list; in the environment by commas",
+        "own_dialects": "table `[own_dialects.NAME]`",
         "kafka": "table; in the environment `REDRIVE_KAFKA__…`",
         "brake": "`true`, `false`",
         "metrics_aliases": "`true`, `false`",

@@ -98,7 +98,16 @@ def test_codes_are_found_exactly_or_by_their_class(scheme, code, kind):
 
 @pytest.mark.parametrize(
     ("scheme", "code"),
-    [("http", "200"), ("http", "abc"), ("http", "٥٠٣"), ("sqlstate", "4000"), ("mysql", "7"), ("smtp", "")],
+    [
+        ("http", "200"),
+        ("http", "abc"),
+        ("http", "٥٠٣"),
+        ("sqlstate", "4000"),
+        ("mysql", "7"),
+        ("smtp", ""),
+        ("kafka", " "),
+        ("aws", ""),
+    ],
 )
 def test_what_is_no_such_code_is_refused_in_words(scheme, code):
     with pytest.raises(ValueError, match=r"is no "):

@@ -22,6 +22,17 @@ def test_an_empty_topic_without_states_has_lost_nothing():
     assert list(state_notes(Office().books())) == []
 
 
+def test_topics_without_states_are_told_in_one_line_however_many_there_are():
+    office = Office()
+    office.letters(1)
+    [book] = office.books()
+    [note] = state_notes([book] * 5)
+    assert note.startswith(
+        "orders.dlq.state, orders.dlq.state, orders.dlq.state and 2 more don't exist, so nothing is"
+    )
+    assert "all letters of orders.dlq, orders.dlq, orders.dlq and 2 more count as unresolved" in note
+
+
 def test_states_that_cannot_be_read_are_told():
     office = Office()
     office.letters(1)

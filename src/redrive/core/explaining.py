@@ -121,6 +121,8 @@ def explain_code(scheme: str, code: str) -> Explanation:
     no such code.
     """
     what = SCHEMES[scheme]
+    if not code.strip():
+        raise ValueError(f"{scheme}: alone is no code: write one behind it")
     keys = [*_code_keys(what, code)]
     row = next((row for key in keys if (row := find(what, key)) is not None), None)
     if row is None:

@@ -93,7 +93,7 @@ class Settings:
     accepts_groups: tuple[str, ...] = ()
     #: In which dialects headers are written, `redrive` among them; all that are known are read.
     dialects: tuple[str, ...] = (REDRIVE.name,)
-    #: Dialects of the user's own by name, each a table of fields and their headers, see `own_dialects.py`.
+    #: Dialects of the user's own by name, each a table of fields and their headers: the page on headers has them.
     own_dialects: Mapping[str, object] = field(default_factory=dict)
     #: Where probes and metrics are served, `host:port`; empty: nowhere.
     http: str = ""

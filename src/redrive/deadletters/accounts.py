@@ -14,6 +14,8 @@ from redrive.deadletters.selection import Plan
 from redrive.deadletters.states import Mark, StateBook
 from redrive.deadletters.summary import Listed, Row
 
+_MOST_NAMED = 3
+
 
 def row_values(row: Row) -> dict[str, Any]:
     """Letters that are counted together."""
@@ -97,19 +99,29 @@ def report_values(plan: Plan, report: Report) -> dict[str, Any]:
 
 def state_notes(books: Sequence[StateBook]) -> Iterator[str]:
     """What a person should know who relies on the states: where they can't be read, and where there are none."""
+    missing = [
+        book.dlq
+        for book in books
+        if not book.dlq.has_state and any(end > first for first, end in book.dlq.bounds.values())
+    ]
+    if missing:
+        states, topics = _some([dlq.state for dlq in missing]), _some([dlq.topic for dlq in missing])
+        yield (
+            f"{states} {'doesn' if len(missing) == 1 else 'don'}'t exist, so nothing is known of what was replayed or "
+            f"discarded before: all letters of {topics} count as unresolved. If it was there once, compare with what the "
+            "service has handled before you replay"
+        )
     for book in books:
-        letters = sum(end - first for first, end in book.dlq.bounds.values())
-        if letters and not book.dlq.has_state:
-            yield (
-                f"{book.dlq.state} doesn't exist, so nothing is known of what was replayed or discarded before: all letters of "
-                f"{book.dlq.topic} count as unresolved. If it was there once, compare with what the service has handled before "
-                "you replay"
-            )
         if book.unreadable:
             yield (
                 f"{book.dlq.state}: {book.unreadable} records can't be read as states; a letter that one of them names "
                 "counts as unknown"
             )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def job_name(kind: str, now_ms: float) -> str:
