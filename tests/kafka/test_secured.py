@@ -176,6 +176,11 @@ def test_what_is_printed_for_kafkas_own_tool_grants_it(stage, tmp_path):
     assert code == 0, told
 
 
+def _letters_of(secured, value):
+    """The dead letters of one record: the tests of this file share the topics, in any order."""
+    return [letter for letter in read_all(secured.open, f"{SOURCE}.dlq") if letter.value == value]
+
+
 def test_with_exactly_these_rights_a_record_fails_climbs_dies_and_is_sent_back(stage):
     secured = stage.secured
     user = secured.scram_user("payments")
@@ -183,17 +188,21 @@ def test_with_exactly_these_rights_a_record_fails_climbs_dies_and_is_sent_back(s
     shop = stage.shop(user, mechanism="SCRAM-SHA-512")
     with running(shop.app):
         send(secured.open, SOURCE, [Given(b"order 1")])
-        until(lambda: count_all(secured.open, f"{SOURCE}.dlq") == 1, "its dead letter")
+        until(lambda: _letters_of(secured, b"order 1"), "its dead letter")
         shop.gateway = True
         code, told = stage.command(stage.user_without("dlq-look", None), "dlq", "ls")
         assert (code, "exhausted" in told) == (0, True), told
-        code, told = stage.command(stage.user_without("dlq-replay", None), "dlq", "replay", "--all", "--yes")
+        [letter] = _letters_of(secured, b"order 1")
+        by_id = ["--event-id", letter.own["id"]]
+        code, told = stage.command(stage.user_without("dlq-replay", None), "dlq", "replay", *by_id, "--yes")
         assert (code, "1 sent, 0 failed" in told) == (0, True), told
-        until(lambda: len(shop.handled) == 3, "its replay")
-        until(lambda: committed(secured.open, GROUP, f"{SOURCE}.retry.100ms") == {0: 2}, "its commit")
+        until(lambda: (b"order 1", 1, True) in shop.handled, "its replay")
+        tier = f"{SOURCE}.retry.100ms"
+        written = {0: count_all(secured.open, tier)}
+        until(lambda: committed(secured.open, GROUP, tier) == written, "its commit")
 
-    assert shop.handled == [(b"order 1", 1, False), (b"order 1", 2, False), (b"order 1", 1, True)]
-    [letter] = read_all(secured.open, f"{SOURCE}.dlq")
+    runs = [run for run in shop.handled if run[0] == b"order 1"]
+    assert runs == [(b"order 1", 1, False), (b"order 1", 2, False), (b"order 1", 1, True)]
     assert letter.own["group"] == GROUP
 
 
@@ -398,12 +407,11 @@ class TestRightsThatAreTakenAway:
         _, user, said = at_work
         right = on_topic(Operation.WRITE, f"{SOURCE}.dlq")
         stage.secured.revoke(user, right)
-        letters = count_all(stage.secured.open, right.name)
 
         send(stage.secured.open, SOURCE, [Given(b"refused")])
         until(lambda: "was refused: TOPIC_AUTHORIZATION_FAILED" in said(), "it is refused")
         stage.secured.grant({user: [right]})
-        until(lambda: count_all(stage.secured.open, right.name) == letters + 1, "its dead letter")
+        until(lambda: len(_letters_of(stage.secured, b"refused")) == 1, "its dead letter")
 
         assert f"this user lacks the right {right}" in said()
 
