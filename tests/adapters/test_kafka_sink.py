@@ -1,5 +1,7 @@
 """The producer of successors on librdkafka's mock cluster: every write is answered once, whatever becomes of the producer."""
 
+import weakref
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -188,3 +190,17 @@ def test_a_full_queue_is_told_at_once_since_the_pump_has_others_to_serve(sink):
     write(sink, *range(10))
     assert {refusal.detail for refusal in answered(sink, 10).values()} == {"the client's send queue is full"}
     assert full.waits == 0
+
+
+class Mortal(list):
+    """Headers whose end can be seen."""
+
+
+def test_what_the_client_has_copied_is_not_kept_until_it_is_answered(sink):
+    headers = Mortal([("redrive-attempt", b"1")])
+    end = weakref.ref(headers)
+    sink.client = Late(sink.client)
+    sink.produce(Produce("written", "orders.dlq", -1, b"k", b"v", headers))
+    del headers
+
+    assert end() is None

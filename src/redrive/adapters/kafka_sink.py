@@ -28,7 +28,8 @@ class KafkaSink:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._conf = dict(conf)
         self._answers: list[tuple[Any, Refusal | None]] = []
-        self._out: dict[int, Produce] = {}
+        #: Token and topic of what has no answer yet; the rest of it the client has copied.
+        self._out: dict[int, tuple[Any, str]] = {}
         self._number = 0
         self._is_broken = False
         #: Why, in the words of the broker: reports of a broken producer only say that it is.
@@ -41,7 +42,7 @@ class KafkaSink:
     def produce(self, produce: Produce) -> None:
         self._number += 1
         number = self._number
-        self._out[number] = produce
+        self._out[number] = produce.token, produce.topic
         client = self._alone() if produce.alone else self.client
         report = partial(self._on_delivery, number)
         try:
@@ -55,9 +56,8 @@ class KafkaSink:
             )
         except BufferError:
             # Not waited for: the pump has other partitions to serve, and the engine repeats it with back-off.
-            self._answers.append(
-                (self._out.pop(number).token, Refusal("unavailable", "the client's send queue is full"))
-            )
+            token, _ = self._out.pop(number)
+            self._answers.append((token, Refusal("unavailable", "the client's send queue is full")))
         except KafkaException as error:
             if error.args[0].code() in _FATAL:
                 self._guarded(client.poll, 0)  # only this tells the reason
@@ -97,7 +97,8 @@ class KafkaSink:
         lost, self._out = self._out, {}
         unknown = Refusal("unavailable", "the producer failed and was rebuilt")
         self._answers.extend(
-            (one.token, _refusal(self._fatal, one.topic) if self._fatal else unknown) for one in lost.values()
+            (token, _refusal(self._fatal, topic) if self._fatal else unknown)
+            for token, topic in lost.values()
         )
         self.client = Producer(self._conf)
         self._single = None
@@ -110,17 +111,18 @@ class KafkaSink:
         return self._single.client
 
     def _on_delivery(self, number: int, error: KafkaError | None, _: Message | None = None) -> None:
-        produce = self._out.pop(number, None)
-        if produce is None:
+        written = self._out.pop(number, None)
+        if written is None:
             return  # by a producer that was given up: its records were answered as refused
+        token, topic = written
         if error is None:
             self.problem = ""
-            self._answers.append((produce.token, None))
+            self._answers.append((token, None))
         elif error.fatal() or error.code() in _FATAL:
             self._is_broken = True
-            self._answers.append((produce.token, _refusal(self._fatal or error, produce.topic)))
+            self._answers.append((token, _refusal(self._fatal or error, topic)))
         else:
-            self._answers.append((produce.token, _refusal(error, produce.topic)))
+            self._answers.append((token, _refusal(error, topic)))
 
 
 class _Single:
