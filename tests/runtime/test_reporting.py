@@ -1,6 +1,7 @@
 """Log lines say what happened, stay few however much happens, and hold nothing of a record."""
 
 import logging
+import shlex
 
 import pytest
 
@@ -80,6 +81,12 @@ def test_a_dead_letter_is_told_with_its_place_its_cause_and_the_command_that_sho
             "see it and its failure with: redrive dlq show orders.dlq --event-id orders/3/77"
         )
     ]
+
+
+def test_an_event_id_of_a_producer_is_one_word_in_the_command_that_people_copy(told):
+    [line] = told("dead-letter", **dead_letter(77, event_id="x; rm -rf $HOME 'y'"))
+    typed = shlex.split(line.split("with: ")[1])
+    assert typed == ["redrive", "dlq", "show", "orders.dlq", "--event-id", "x; rm -rf $HOME 'y'"]
 
 
 def test_fields_are_attributes_of_the_log_record_too(told):

@@ -8,6 +8,7 @@ and costs the pump nothing. No line holds what a record holds, nor what an excep
 
 import logging
 import re
+import shlex
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -129,6 +130,9 @@ def _tell(event: LogEvent, report: Report, count: int = 1, elapsed_ms: float = 0
     extra = {f"redrive_{name}": value for name, value in fields.items()}
     extra.update(redrive_event=report.event, redrive_count=count)
     fields["event"] = report.event
+    # It stands in a command that people copy into their shell, and may come from a producer's header.
+    if isinstance(event_id := fields.get("event_id"), str):
+        fields["event_id"] = shlex.quote(event_id)
     text = event.text
     if count > 1:
         text += _MORE
