@@ -57,6 +57,12 @@ def test_a_missing_topic_is_an_error_that_says_what_there_is():
         open_dlqs(_cluster("orders.dlq").admin(), ["nope.dlq"], Names())
 
 
+def test_of_many_topics_those_are_said_that_are_called_most_like_the_missing_one():
+    cluster = _cluster(*(f"shop-{number}.dlq" for number in range(40)), "orders.dlq")
+    with pytest.raises(TopologyError, match=r"here: orders\.dlq, .* and 36 more$"):
+        open_dlqs(cluster.admin(), ["ordes.dlq"], Names())
+
+
 @pytest.mark.parametrize(
     "topic", ["orders.retry.5s", "orders.replay", "orders.parked", "orders.dlq.state", "pay-retry-5s"]
 )

@@ -141,14 +141,20 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "reason", values["reason"]
     if failure["type"] or failure["message"]:
         kind = f" ({failure['kind']})" if failure["kind"] else ""
-        yield "failure", f"{failure['type']}{kind}: {failure['message']}"
+        yield (
+            "failure",
+            ": ".join(part for part in ((failure["type"] + kind).strip(), failure["message"]) if part),
+        )
     if values["group"]:
         listener = f", listener {values['listener']}" if values["listener"] else ""
         yield "group", f"{values['group']}{listener}"
     yield "event id", values["event_id"]
     if source:
         written = f", written {when(values['source_timestamp_ms'])}" if values["source_timestamp_ms"] else ""
-        yield "source", f"{source['topic']}/{source['partition']}/{source['offset']}{written}"
+        known = (
+            part for part in (source["topic"], source["partition"], source["offset"]) if part is not None
+        )
+        yield "source", "/".join(map(str, known)) + written
     if values["attempts"]:
         first, last = values["first_failed_ms"], values["last_failed_ms"]
         yield "attempts", f"{values['attempts']}, first failed {when(first)}, last {when(last)}"

@@ -1,6 +1,7 @@
 """Which topics hold dead letters, and in which topic their states are."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import msgspec
@@ -12,6 +13,8 @@ from redrive.errors import TopologyError
 from redrive.runtime.checks import require_rights
 from redrive.runtime.ports import Cluster, TopicInfo
 
+#: Of the topics that there are, for whoever mistyped one: those that are called most like it.
+_MOST_NAMED = 5
 #: How topics may be called where no app and no settings say it.
 ALL_STYLES = tuple(Naming.of(style) for style in STYLES)
 
@@ -98,8 +101,10 @@ def open_dlqs(cluster: Cluster, topics: Iterable[str], names: Names) -> list[Dlq
 def _problems(topic: str, existing: Collection[str], names: Names) -> Iterator[str]:
     if topic not in existing:
         found = sorted(name for name in existing if names.role(name) is Role.DLQ)
+        alike = get_close_matches(topic, found, n=_MOST_NAMED, cutoff=0.0)
+        more = f" and {len(found) - len(alike)} more" if len(found) > len(alike) else ""
         told = (
-            f"dead-letter topics here: {', '.join(found)}"
+            f"dead-letter topics here: {', '.join(alike)}{more}"
             if found
             else "there is no dead-letter topic at all"
         )
