@@ -8,6 +8,8 @@ simulated cluster, and notes what really happened to each record; `check` compar
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
+import msgspec
+
 from redrive.core.commands import Commit, Failed, Pause, Produce, Refusal, Report, Resume, Run, RunResult
 from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine, Start
@@ -212,16 +214,30 @@ class Worker:
     def _end(self, halt: str) -> None:
         if halt in {"outage", "budget"}:
             self.run.gate.is_shut = True
-        self.result = RunResult(self.run, self._done, 0.001 * self._done, halt)
+        self.result = RunResult(self.run, self._done, self._world.record_s * self._done, halt)
 
 
 class World:
-    """One process's engine over a simulated cluster. `plans`: its listeners; every topic has `partitions`."""
+    """
+    One process's engine over a simulated cluster. `plans`: its listeners; every topic has `partitions`. `is_quick`: each
+    slot has eight runs of a few records queued, as with handlers that take no time.
+    """
 
-    def __init__(self, *plans: ListenerPlan, partitions: int = 2, window_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        *plans: ListenerPlan,
+        partitions: int = 2,
+        window_bytes: int = 64 << 20,
+        is_quick: bool = False,
+    ) -> None:
         self.cluster = SimCluster()
         self.clock = self.cluster.clock
         self.plan = GroupPlan(group="shop", listeners=plans, window_bytes=window_bytes)
+        #: How long a handler is said to take for a record.
+        self.record_s = 0.001
+        if is_quick:
+            self.plan = msgspec.structs.replace(self.plan, run_records=4)
+            self.record_s = 1e-6
         self.retry_after_ms = 7_000
         self.failure_message = "it failed"
         #: Whether workers are seen in the middle of a record, or between two.

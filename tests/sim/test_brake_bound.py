@@ -13,9 +13,12 @@ from tests.sim.engine_world import World, plan_of
     partitions=st.integers(1, 8),
     outcome=st.sampled_from(["permanent", "poison", "dead-letter", "transient"]),
     steps=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 2_000), st.integers(0, 700)), max_size=150),
+    is_quick=st.booleans(),
 )
-def test_a_bad_release_is_slowed_however_its_runs_are_interleaved(concurrency, partitions, outcome, steps):
-    world = World(plan_of(concurrency=concurrency), partitions=partitions)
+def test_a_bad_release_is_slowed_however_its_runs_are_interleaved(
+    concurrency, partitions, outcome, steps, is_quick
+):
+    world = World(plan_of(concurrency=concurrency), partitions=partitions, is_quick=is_quick)
     keys = [TopicPartition("orders", number) for number in range(partitions)]
     world.assign(*keys)
     for key in keys:

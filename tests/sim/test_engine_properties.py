@@ -29,9 +29,12 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
         partitions=st.integers(1, 2),
         window_bytes=st.sampled_from([64 << 20, 8_000]),
         is_seen_at_work=st.booleans(),
+        is_quick=st.booleans(),
     )
-    def begin(self, plan, partitions, window_bytes, is_seen_at_work):
-        self.world = World(*PLANS[plan](), partitions=partitions, window_bytes=window_bytes)
+    def begin(self, plan, partitions, window_bytes, is_seen_at_work, is_quick):
+        self.world = World(
+            *PLANS[plan](), partitions=partitions, window_bytes=window_bytes, is_quick=is_quick
+        )
         self.world.is_seen_at_work = is_seen_at_work
         self.keys = [
             TopicPartition(topic, number) for topic in self.world.plan.topics for number in range(partitions)
