@@ -252,6 +252,9 @@ def _end(
     left = [item for item in work.plan.changes if item.topic not in failed]
     if left:
         output.note(f"the brokers don't show yet: {', '.join(item.topic for item in left)}")
+    for item in work.plan.findings:
+        if item.action == "differs":
+            output.line(f"left as it is, {item.topic}: {_what(item)}")
     _show_findings(output, work, target)
     if not done and not failed and not work.plan.findings:
         output.line("all topics are as wanted; nothing to do")
