@@ -148,10 +148,11 @@ def handled_as(shape, act, count, *, run=None, **options):
     pytest.fail(f"{escaped} would have ended the process")
 
 
-def run_of(count, *, of_tier=False):
+def run_of(count, *, of_tier=False, headers=()):
     lane = Lane(TopicPartition("orders", 0), ListenerState(0, plan_of(), 2_000), None, OffsetMap(0))
     records = [
-        SimRecord("orders", 0, offset, None, b'{"number": %d}' % offset, (), 0) for offset in range(count)
+        SimRecord("orders", 0, offset, None, b'{"number": %d}' % offset, headers, 0)
+        for offset in range(count)
     ]
     run = Run(lane, 0, records, count, 1_000)
     if of_tier:
@@ -373,3 +374,18 @@ def test_a_run_that_another_thread_looks_into_and_cuts_at_any_moment_tells_what_
         assert done == list(range(result.done))
         assert (result.halt, len(run.records)) in {("cut", 200), ("", 0)}
         assert result.halt == "cut" or result.done == 200
+
+
+# -- what headers say --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_header_that_cannot_be_read_counts_once_for_each_run_of_a_record_that_fails(shape):
+    run = run_of(3, of_tier=True, headers=(("redrive-attempt", b"many"), ("redrive-source-topic", b"orders")))
+
+    def act(number):
+        raise TimeoutError
+
+    handled_as(shape, act, 3, run=run)
+
+    assert run.unreadable == 3

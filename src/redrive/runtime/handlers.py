@@ -215,16 +215,18 @@ class Invoker:
                 if failing.poison(record, self._envelope(run, record), error):
                     break
                 continue
+            envelope = None
             try:
                 # The headers are read early only for who wants to see them: that costs as much as all the rest.
                 if takes_record:
-                    returned = self._call(record, self._envelope(run, record), value, 1)
+                    envelope = self._envelope(run, record)
+                    returned = self._call(record, envelope, value, 1)
                 else:
                     returned = handler(value)
                 if returned is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
-                if self._failed(failing, record, self._envelope(run, record), value, error):
+                if self._failed(failing, record, envelope or self._envelope(run, record), value, error):
                     break
         return record
 
@@ -283,12 +285,14 @@ class Invoker:
                 if failing.poison(record, self._envelope(run, record), error):
                     break
                 continue
+            envelope = None
             try:
-                await self._call_within_limit(
-                    record, self._envelope(run, record) if takes_record else None, value, 1
-                )
+                if takes_record:
+                    envelope = self._envelope(run, record)
+                await self._call_within_limit(record, envelope, value, 1)
             except BaseException as error:
-                if await self._failed_awaited(failing, record, self._envelope(run, record), value, error):
+                envelope = envelope or self._envelope(run, record)
+                if await self._failed_awaited(failing, record, envelope, value, error):
                     break
         return record
 
