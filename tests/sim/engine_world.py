@@ -5,7 +5,7 @@ No pump: a test decides what happens next, and one thing at a time. The world pe
 simulated cluster, and notes what really happened to each record; `check` compares that with what the engine claims.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +14,7 @@ from redrive.core.commands import Commit, Failed, Pause, Produce, Refusal, Repor
 from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine, Start
 from redrive.core.failure import Failure, Kind
-from redrive.core.lane import RUNS_PER_SLOT_MOST, Lane
+from redrive.core.lane import RUNS_PER_SLOT_MOST
 from redrive.core.notices import Notice, Posted
 from redrive.core.offsets import decode_metadata
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
@@ -23,6 +23,7 @@ from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.starts import start_at_committed
 from redrive.core.successors import source_envelope
 from redrive.sim.cluster import SimCluster
+from tests.sim.truth import Truth, end_of, has_left
 
 #: What a simulated handler does with a record.
 OUTCOMES = ("ok", "transient", "permanent", "poison", "outage", "skip", "dead-letter", "retry-later")
@@ -60,81 +61,6 @@ def plan_of(
 
 def identity(topic: str) -> str:
     return f"id-of-{topic}"
-
-
-class Truth:
-    """
-    What really happened, by lane, that is by assignment: where it began, which offsets are known to be finished, which
-    failed, and how many successors of each were confirmed.
-    """
-
-    def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
-        self._start_of: dict[Lane, int] = {}
-        self._last_started: dict[Lane, int] = {}
-        self._known: dict[Lane, set[int]] = defaultdict(set)
-        self._failed: dict[Lane, set[int]] = defaultdict(set)
-        self._confirmed: dict[Lane, Counter[int]] = defaultdict(Counter)
-
-    def began(self, lane: Lane, start: int, restored: Sequence[tuple[int, int]]) -> None:
-        """A partition was assigned; `restored` was finished by its owner before."""
-        self._start_of[lane] = start
-        self._known[lane].update(offset for first, end in restored for offset in range(first, end))
-
-    def started(self, run: Run, record: RawRecord) -> None:
-        """A handler got this record."""
-        lane, offset = run.lane, record.offset()
-        if run.is_of_tier:
-            return
-        last = self._last_started.get(lane, self._start_of[lane] - 1)
-        assert offset > last, f"{lane.key}: {offset} after {last}"
-        between = (
-            other.offset() for other in self._cluster.partition(lane.key) if last < other.offset() < offset
-        )
-        skipped = [other for other in between if other not in self._known[lane]]
-        assert not skipped, f"{lane.key}: {skipped} skipped"
-        self._last_started[lane] = offset
-
-    def handled(self, lane: Lane, offset: int) -> None:
-        """A handler was content with it."""
-        self._known[lane].add(offset)
-
-    def met_outage(self, lane: Lane, offset: int) -> None:
-        """A handler can't do it now: it will be tried again."""
-        self._last_started[lane] = offset - 1
-
-    def failed(self, plan: ListenerPlan, lane: Lane, failed: Failed) -> None:
-        """A handler failed: the record waits for a successor, or gets none."""
-        ends = failed.failure.kind is not Kind.TRANSIENT or plan.policy.is_last(failed.attempt)
-        assert failed.attempt <= plan.policy.max_attempts
-        if failed.signal == "skip" or (plan.give_up == "skip" and ends):
-            self._known[lane].add(failed.record.offset())
-        else:
-            self._failed[lane].add(failed.record.offset())
-
-    def confirmed(self, lane: Lane, offset: int) -> None:
-        """A successor was confirmed."""
-        self._known[lane].add(offset)
-        self._confirmed[lane][offset] += 1
-        assert self._confirmed[lane][offset] == 1, f"{lane.key}: a second successor of {offset}"
-
-    def check_claim(self, lane: Lane, frontier: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """Whoever starts from this commit runs none of the records that it names: they must be finished."""
-        known, start = self._known[lane], self._start_of[lane]
-        for record in self._cluster.partition(lane.key):
-            offset = record.offset()
-            is_claimed = offset < frontier or any(first <= offset < end for first, end in ranges)
-            if is_claimed and offset >= start and offset not in known:
-                assert _is_of_others(lane, record), f"{lane.key}: {offset} claimed, {frontier} {ranges}"
-
-    def check_end(self, lane: Lane) -> None:
-        """Nothing is left: each failed record has its successor, and the frontier passes all."""
-        assert not _has_left(lane), f"{lane.key}: something is left"
-        assert lane.offsets.frontier >= _end(self._cluster, lane.key), (
-            f"{lane.key}: stuck at {lane.offsets.frontier}"
-        )
-        assert lane.pending_bytes == lane.window.held_bytes == lane.reposts.held_bytes == 0
-        assert set(self._confirmed[lane]) >= self._failed[lane]
 
 
 class Worker:
@@ -476,8 +402,8 @@ class World:
 
     def _is_done(self) -> bool:
         lanes = self.engine.lanes.values()
-        is_read = all(self.positions[key] >= _end(self.cluster, key) for key in self.positions)
-        return is_read and not self.engine.runs and not any(_has_left(lane) for lane in lanes)
+        is_read = all(self.positions[key] >= end_of(self.cluster, key) for key in self.positions)
+        return is_read and not self.engine.runs and not any(has_left(lane) for lane in lanes)
 
     def _check_nothing_is_left(self) -> None:
         for _ in range(20):  # the answer to one may be waited for in vain, the rest may come one by one
@@ -486,7 +412,7 @@ class World:
                 self.answer_commit()
         for key, lane in self.engine.lanes.items():
             self.truth.check_end(lane)
-            assert self.committed.get(key, (0, ""))[0] >= _end(self.cluster, key), f"{key}: not committed"
+            assert self.committed.get(key, (0, ""))[0] >= end_of(self.cluster, key), f"{key}: not committed"
         for listener in self.engine.listeners:
             assert (listener.queued, listener.budget_out, sum(listener.slots)) == (0, 0, 0)
 
@@ -502,18 +428,3 @@ def post(world: World, action: str, key: TopicPartition, *ranges: tuple[int, int
     notice = Notice(action, "shop", identity(key.topic), ranges, "ann", int(world.clock.wall_ms()), "job", "")
     world.posted.append(Posted(f"notice:{len(world.posted)}", key, notice))
     world._notify(world.posted[-1:])
-
-
-def _is_of_others(lane: Lane, record: RawRecord) -> bool:
-    return lane.tier is not None and read_envelope(record.headers())[0].group not in {"shop", ""}
-
-
-def _end(cluster: SimCluster, key: TopicPartition) -> int:
-    records = list(cluster.partition(key))
-    return records[-1].offset() + 1 if records else 0
-
-
-def _has_left(lane: Lane) -> bool:
-    return bool(
-        lane.pending or lane.queue or lane.returned or len(lane.window) or len(lane.reposts) or lane.runs
-    )

@@ -1,0 +1,104 @@
+"""What really happened to each record, beside what an engine claims of it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from redrive.core.commands import Failed, Run
+from redrive.core.dialects import read_envelope
+from redrive.core.failure import Kind
+from redrive.core.lane import Lane
+from redrive.core.plan import ListenerPlan
+from redrive.core.record import RawRecord, TopicPartition
+from redrive.sim.cluster import SimCluster
+
+
+class Truth:
+    """
+    What really happened, by lane, that is by assignment: where it began, which offsets are known to be finished, which
+    failed, and how many successors of each were confirmed.
+    """
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._start_of: dict[Lane, int] = {}
+        self._last_started: dict[Lane, int] = {}
+        self._known: dict[Lane, set[int]] = defaultdict(set)
+        self._failed: dict[Lane, set[int]] = defaultdict(set)
+        self._confirmed: dict[Lane, Counter[int]] = defaultdict(Counter)
+
+    def began(self, lane: Lane, start: int, restored: Sequence[tuple[int, int]]) -> None:
+        """A partition was assigned; `restored` was finished by its owner before."""
+        self._start_of[lane] = start
+        self._known[lane].update(offset for first, end in restored for offset in range(first, end))
+
+    def started(self, run: Run, record: RawRecord) -> None:
+        """A handler got this record."""
+        lane, offset = run.lane, record.offset()
+        if run.is_of_tier:
+            return
+        last = self._last_started.get(lane, self._start_of[lane] - 1)
+        assert offset > last, f"{lane.key}: {offset} after {last}"
+        between = (
+            other.offset() for other in self._cluster.partition(lane.key) if last < other.offset() < offset
+        )
+        skipped = [other for other in between if other not in self._known[lane]]
+        assert not skipped, f"{lane.key}: {skipped} skipped"
+        self._last_started[lane] = offset
+
+    def handled(self, lane: Lane, offset: int) -> None:
+        """A handler was content with it."""
+        self._known[lane].add(offset)
+
+    def met_outage(self, lane: Lane, offset: int) -> None:
+        """A handler can't do it now: it will be tried again."""
+        self._last_started[lane] = offset - 1
+
+    def failed(self, plan: ListenerPlan, lane: Lane, failed: Failed) -> None:
+        """A handler failed: the record waits for a successor, or gets none."""
+        ends = failed.failure.kind is not Kind.TRANSIENT or plan.policy.is_last(failed.attempt)
+        assert failed.attempt <= plan.policy.max_attempts
+        if failed.signal == "skip" or (plan.give_up == "skip" and ends):
+            self._known[lane].add(failed.record.offset())
+        else:
+            self._failed[lane].add(failed.record.offset())
+
+    def confirmed(self, lane: Lane, offset: int) -> None:
+        """A successor was confirmed."""
+        self._known[lane].add(offset)
+        self._confirmed[lane][offset] += 1
+        assert self._confirmed[lane][offset] == 1, f"{lane.key}: a second successor of {offset}"
+
+    def check_claim(self, lane: Lane, frontier: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Whoever starts from this commit runs none of the records that it names: they must be finished."""
+        known, start = self._known[lane], self._start_of[lane]
+        for record in self._cluster.partition(lane.key):
+            offset = record.offset()
+            is_claimed = offset < frontier or any(first <= offset < end for first, end in ranges)
+            if is_claimed and offset >= start and offset not in known:
+                assert _is_of_others(lane, record), f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+
+    def check_end(self, lane: Lane) -> None:
+        """Nothing is left: each failed record has its successor, and the frontier passes all."""
+        assert not has_left(lane), f"{lane.key}: something is left"
+        assert lane.offsets.frontier >= end_of(self._cluster, lane.key), (
+            f"{lane.key}: stuck at {lane.offsets.frontier}"
+        )
+        assert lane.pending_bytes == lane.window.held_bytes == lane.reposts.held_bytes == 0
+        assert set(self._confirmed[lane]) >= self._failed[lane]
+
+
+def _is_of_others(lane: Lane, record: RawRecord) -> bool:
+    return lane.tier is not None and read_envelope(record.headers())[0].group not in {"shop", ""}
+
+
+def end_of(cluster: SimCluster, key: TopicPartition) -> int:
+    """The offset behind the last record of a partition."""
+    records = list(cluster.partition(key))
+    return records[-1].offset() + 1 if records else 0
+
+
+def has_left(lane: Lane) -> bool:
+    """Whether anything of a lane is still to be done."""
+    return bool(
+        lane.pending or lane.queue or lane.returned or len(lane.window) or len(lane.reposts) or lane.runs
+    )
