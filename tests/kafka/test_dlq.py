@@ -352,6 +352,26 @@ def test_an_app_sees_its_own_letters(shop, monkeypatch, tmp_path):
     assert letters(shop.dlq, "--app", "dlq_service:app", "--app-dir", str(tmp_path)) == 5
 
 
+def test_a_letter_that_names_no_group_is_the_apps_in_its_own_topics_alone(shop, tmp_path):
+    stranger = [Given(b"v", b"k", [("kafka_dlt-original-topic", shop.source.encode())])]
+    send(shop.bootstrap, shop.dlq, stranger)
+    for name, source in (("mine", shop.source), ("others", "elsewhere")):
+        (tmp_path / f"{name}.py").write_text(
+            f"from redrive import App\n\napp = App('{name}')\n\n\n"
+            f"@app.listener('{source}')\ndef charge(value: bytes) -> None: ...\n"
+        )
+
+    def planned(name):
+        app_options = ("--app", f"{name}:app", "--app-dir", str(tmp_path))
+        plan = shop("replay", "--all", "--dry-run", *app_options)[1]
+        counted = shop("ls", *app_options)[1]["causes"]
+        in_shop = [route["letters"] for route in plan["routes"] if route["from"] == shop.dlq]
+        return in_shop, sum(cause["letters"] for cause in counted if cause["topic"] == shop.dlq)
+
+    assert planned("mine") == ([1], 1)
+    assert planned("others") == ([], 0)
+
+
 # -- on a terminal ------------------------------------------------------------------------------------------------
 
 

@@ -51,8 +51,10 @@ def open_counter(found: "MaybeLoaded", client_id: str, output: "Output") -> "Cou
     if found.app is None:
         return Counter(desk, Names((found.settings.naming, *ALL_STYLES)), frozenset())
     _tell_unseen(cluster, found.app, found.settings, output)
-    groups = {found.app.group, *found.app.accepts_groups, *found.settings.accepts_groups, ""}
-    return Counter(desk, Names((found.settings.naming,), found.app.group), frozenset(groups))
+    group, naming = found.app.group, found.settings.naming
+    groups = {group, *found.app.accepts_groups, *found.settings.accepts_groups}
+    own = (naming.dlq(listener.topic, group=group) for listener in found.app.listeners)
+    return Counter(desk, Names((naming,), group), frozenset(groups), frozenset(own))
 
 
 def _tell_unseen(cluster: "KafkaCluster", app: "ResolvedApp", settings: "Settings", output: "Output") -> None:

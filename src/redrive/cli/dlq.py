@@ -131,12 +131,12 @@ def ls(
         selection = Selection(
             reasons=frozenset(reason or ()),
             types=frozenset(failure_type or ()),
-            groups=frozenset(group or counter.groups_of(topics)),
+            groups=frozenset(group or ()),
             event_ids=frozenset(event_id or ()),
             from_ms=_ago(newer_than, "--newer-than"),
             until_ms=_ago(older_than, "--older-than"),
         )
-        desk = counter.desk
+        desk, selection = counter.desk, counter.narrowed(selection, topics)
         letters = list_letters(selection, books, desk.log, unresolved=unresolved, translator=desk.translator)
         if everything:
             dlq_view.show_list(output, list(letters))
@@ -349,8 +349,6 @@ def _plan(
     to: str = "",
 ) -> _Work:
     """Plan, and print it; exits where there is nothing to do."""
-    import msgspec
-
     from redrive.cli import dlq_view
     from redrive.deadletters.accounts import plan_values
     from redrive.deadletters.selection import make_plan
@@ -362,8 +360,7 @@ def _plan(
             f"{', '.join(sorted(elsewhere))} is none of the topics given", param_hint="--at"
         )
     books = counter.books(topics or sorted(named))
-    if not (selection.groups or selection.names):
-        selection = msgspec.structs.replace(selection, groups=counter.groups_of(topics))
+    selection = counter.narrowed(selection, topics)
     desk = counter.desk
     plan = counter.without_forgeries(
         make_plan(selection, books, desk.log, kind=kind, to=to, translator=desk.translator)

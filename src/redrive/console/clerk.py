@@ -56,8 +56,9 @@ class Clerk:
 
     @property
     def groups(self) -> frozenset[str]:
-        """Whose letters these are; none: everybody's."""
-        return self._counter.groups
+        """Whose letters these are; none: everybody's. In an app's own topics those that name no group are its, too."""
+        groups = self._counter.groups
+        return groups | {""} if groups else groups
 
     def now_ms(self) -> float:
         """Epoch milliseconds by the counter's clock."""
@@ -69,7 +70,7 @@ class Clerk:
         dlqs = find_dlqs(counter.desk.cluster, counter.names)
         books = counter.read([dlq for dlq in dlqs if self._topics is None or dlq.topic in self._topics])
         translator = counter.desk.translator
-        rows = count_letters(Selection(groups=counter.groups), books, counter.desk.log, translator=translator)
+        rows = count_letters(Selection(groups=self.groups), books, counter.desk.log, translator=translator)
         by_topic = [(book, [row for row in rows if row.topic == book.dlq.topic]) for book in books]
         topics = [_topic_values(book, of_topic) for book, of_topic in by_topic]
         return {

@@ -7,17 +7,22 @@ import msgspec
 
 from redrive.core.topology import Role
 from redrive.deadletters.replay import Desk
-from redrive.deadletters.selection import Plan
+from redrive.deadletters.selection import Plan, Selection
 from redrive.deadletters.states import StateBook
 from redrive.deadletters.topics import Dlq, Names, find_dlqs, open_dlqs
 
 
 class Counter(NamedTuple):
-    """Ports, names, and the groups whose letters are meant where none is named; no groups: everybody's."""
+    """
+    Ports, names, and the groups whose letters are meant where none is named; no groups: everybody's.
+
+    `own_topics`: the app's dead-letter topics, where letters that name no group are meant too; those elsewhere are others'.
+    """
 
     desk: Desk
     names: Names
     groups: frozenset[str]
+    own_topics: frozenset[str] = frozenset()
 
     def books(self, topics: Sequence[str] | None) -> list[StateBook]:
         """The states of these topics, or of all, read. Raises PortError; TopologyError as `open_dlqs`."""
@@ -45,6 +50,8 @@ class Counter(NamedTuple):
         left_out = {**plan.left_out, "would go to a dead-letter or state topic": left}
         return msgspec.structs.replace(plan, entries=entries, left_out=left_out)
 
-    def groups_of(self, topics: Sequence[str] | None) -> frozenset[str]:
-        """Whose letters are meant: of a topic that is named, everybody's."""
-        return frozenset() if topics else self.groups
+    def narrowed(self, selection: Selection, topics: Sequence[str] | None) -> Selection:
+        """The selection, of our letters alone; of a topic, a group or a letter that is named, everybody's."""
+        if topics or selection.groups or selection.names:
+            return selection
+        return msgspec.structs.replace(selection, groups=self.groups, own_topics=self.own_topics)

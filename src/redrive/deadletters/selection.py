@@ -26,6 +26,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     `at`, `event_ids` *name* letters; what is named may be poison. `from_ms`, `until_ms`: put aside then or later, then or
     before; epoch ms. `limit`: that many, the oldest first. `everything`: all unresolved letters. `again`: also those of
     which nobody knows whether they were sent, and of the named ones also those that were replayed or discarded.
+    `own_topics`: where letters that name no group are meant besides those of `groups`.
     """
 
     at: frozenset[Position] = frozenset()
@@ -33,6 +34,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     reasons: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    own_topics: frozenset[str] = frozenset()
     from_ms: int | None = None
     until_ms: int | None = None
     limit: int | None = None
@@ -71,6 +73,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 "--all contradicts --at and --event-id, which name single letters; leave one out"
             )
 
+    def _is_ownerless_here(self, position: Position, seen: Glance) -> bool:
+        return not seen.group and position.topic in self.own_topics
+
     def matches(self, position: Position, seen: Glance, put_aside_ms: int) -> bool:
         """Whether a letter is meant, whatever became of it."""
         return (
@@ -78,7 +83,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (not self.event_ids or (seen.event_id or str(position)) in self.event_ids)
             and (not self.reasons or seen.reason in self.reasons)
             and (not self.types or seen.failure_type in self.types)
-            and (not self.groups or seen.group in self.groups)
+            and (not self.groups or seen.group in self.groups or self._is_ownerless_here(position, seen))
             and (self.from_ms is None or put_aside_ms >= self.from_ms)
             and (self.until_ms is None or put_aside_ms <= self.until_ms)
         )
