@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from redrive.cli.main import app
@@ -39,6 +40,13 @@ def test_a_table_for_people(folder):
         "Each list is complete by itself, but for what is needed besides. Read, Write and Alter bring Describe along.",
         "Brokers before 2.8 also want IdempotentWrite on the cluster of whoever writes.",
     ]
+
+
+@pytest.mark.parametrize("option", ["--principal", "--operator"])
+@pytest.mark.parametrize("user", ["alice", ":alice", "User:", ""])
+def test_a_user_without_its_kind_is_a_usage_error(folder, option, user):
+    result = _acls(folder, option, user)
+    assert (result.exit_code, result.stdout, "its kind" in result.stderr) == (2, "", True)
 
 
 def test_commands_of_kafkas_own_tool(folder):

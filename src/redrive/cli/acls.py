@@ -63,6 +63,11 @@ def acls(
 
     Grants nothing. Where the cluster can be reached, retry topics of older policies are looked for there.
     """
+    for option, user in (("--principal", principal), ("--operator", operator)):
+        if user is not None and not all(user.partition(":")):
+            raise typer.BadParameter(
+                f"{user!r}: write its kind, too, as in User:{user.strip(':') or 'alice'}", param_hint=option
+            )
     with reporting(as_json=json) as output:
         loaded = load(target, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config)
         existing = () if offline else _existing(loaded, output)
