@@ -11,6 +11,7 @@ from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 from tests.sim.engine_world import plan_of
 
+RECORDS = 1_000
 INTERVAL_MS = 1_000
 TICK_MS = 50.0
 WORK = ListenerState(0, plan_of(), 2_000)
@@ -44,7 +45,7 @@ class Coordinator:
 
     def __init__(self, lanes):
         self.lanes = lanes
-        self.commits = Commits(INTERVAL_MS, lambda topic: topic)
+        self.commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
         self.mono_ms = 0.0
         self.stored = {}
         self.stored_ms = {}
@@ -216,7 +217,7 @@ def test_where_the_broker_takes_less_the_size_is_found_once_and_then_all_are_com
 def test_the_last_commit_is_cut_into_requests_that_the_broker_takes_and_leaves_nothing_out():
     lanes = [large_lane(number) for number in range(130)]
 
-    chunks = Commits(INTERVAL_MS, lambda topic: topic).final(lanes)
+    chunks = Commits(INTERVAL_MS, RECORDS, lambda topic: topic).final(lanes)
 
     assert {key: value for chunk in chunks for key, value in chunk.items()} == {
         lane.key: lane.offsets.snapshot("orders") for lane in lanes
@@ -241,7 +242,7 @@ def test_the_last_commit_says_nothing_of_lanes_that_are_committed_already_or_hav
 
 def test_a_part_of_the_last_commit_that_is_not_confirmed_stays_to_be_done():
     lanes = [large_lane(number) for number in range(130)]
-    commits = Commits(INTERVAL_MS, lambda topic: topic)
+    commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
     first, *others = commits.final(lanes)
 
     commits.confirm(lanes, first)
@@ -255,7 +256,7 @@ def test_a_part_of_the_last_commit_that_is_not_confirmed_stays_to_be_done():
 
 
 def test_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next():
-    lane, commits = lane_of(0), Commits(INTERVAL_MS, lambda topic: topic)
+    lane, commits = lane_of(0), Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
     first = commits.due([lane], Now(0, 0))
     lane.offsets.settle(5)
     commits.answered(first.snapshot, (), Now(0, 10))
@@ -266,7 +267,7 @@ def test_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next():
 
 
 def test_a_commit_that_is_never_answered_is_given_up_after_a_minute_and_its_late_answer_counts_for_no_other():
-    lane, commits = lane_of(0), Commits(INTERVAL_MS, lambda topic: topic)
+    lane, commits = lane_of(0), Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
     old = commits.due([lane], Now(0, 0))
     lane.offsets.settle(5)
     assert commits.due([lane], Now(0, ANSWER_TIMEOUT_MS - 1)) is None
@@ -281,10 +282,23 @@ def test_a_commit_that_is_never_answered_is_given_up_after_a_minute_and_its_late
 
 def test_a_lane_that_went_away_in_the_middle_of_a_round_is_left_out_of_it():
     lanes = [large_lane(number) for number in range(130)]
-    commits = Commits(INTERVAL_MS, lambda topic: topic)
+    commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
     first = commits.due(lanes, Now(0, 0))
     for lane in lanes:
         lane.alive = False
     commits.answered(first.snapshot, (), Now(0, 1))
 
     assert commits.due([], Now(0, 2)) is None
+
+
+def test_many_records_are_committed_before_the_interval_is_over_but_not_while_a_commit_is_on_its_way():
+    lane, commits = lane_of(0), Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
+    told = []
+    for mono_ms, ended in enumerate([0, RECORDS - 1, 1, RECORDS]):
+        commits.ended(ended)
+        lane.offsets.settle(lane.offsets.settled + 1)
+        told.append(commits.due([lane], Now(mono_ms, mono_ms)))
+        if mono_ms == 0:
+            commits.answered(told[0].snapshot, (), Now(0, 0))
+
+    assert [commit is not None for commit in told] == [True, False, True, False]

@@ -293,6 +293,7 @@ class _Model(BaseModel):
     start_timeout: _Duration = _DEFAULT.start_timeout_ms
     shutdown_timeout: _Duration = _DEFAULT.shutdown_timeout_ms
     commit_interval: _Duration = _DEFAULT.commit_interval_ms
+    commit_records: _Number = _DEFAULT.commit_records
     window: _Size = _DEFAULT.window_bytes
     fetch_wait: _Duration = _DEFAULT.fetch_wait_ms
     run_records: _Number = _DEFAULT.run_records

@@ -1,6 +1,8 @@
 """What the engine asks the runtime to do, and the two things that come back: a run's result, a write's answer."""
 
-from operator import length_hint
+from collections.abc import Iterator
+from itertools import islice
+from operator import length_hint, sub
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -10,8 +12,6 @@ from redrive.core.failure import Failure
 from redrive.core.record import RawRecord, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from redrive.core.lane import Lane
 
 Signal = Literal["", "retry-later", "dead-letter", "skip"]
@@ -120,6 +120,12 @@ class Run:
         if self.iterator is None or self.is_cut:
             return 0
         return self.count - length_hint(self.iterator)
+
+    def late_ms(self) -> Iterator[float]:
+        """How long after their wake times a tier's records started, of those that weren't told before."""
+        seen, self.starts_seen = self.starts_seen, len(self.starts_ms)
+        starts_ms = islice(self.starts_ms, seen, self.starts_seen)
+        return map(sub, starts_ms, islice(self.wakes_ms or (), seen, None))
 
     def cut(self) -> None:
         """Let the worker stop after the record it is at. Its result tells how far it came."""

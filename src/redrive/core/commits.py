@@ -28,18 +28,22 @@ Snapshot = tuple[int, str]
 
 class Commits:
     """
-    The commits of one consumer. `identity` gives the hash that a topic's map carries.
+    The commits of one consumer: each `interval_ms`, or sooner when so many `records` have ended. `identity` gives the hash
+    that a topic's map carries.
 
     A partition that is refused again and again (its topic deleted, a right taken away) must not keep the others from
     being committed: it is sent alone from then on, each second time without its map, after the others; of several such
     partitions one at a time.
     """
 
-    def __init__(self, interval_ms: int, identity: Callable[[str], str]) -> None:
+    def __init__(self, interval_ms: int, records: int, identity: Callable[[str], str]) -> None:
         #: Commits that were confirmed, and those of which a partition was refused.
         self.confirmed = 0
         self.refused = 0
         self._interval_ms = interval_ms
+        self._records = records
+        #: Records that ended since the last round began.
+        self._ended = 0
         self._identity = identity
         self._number = 0
         self._sent: dict[TopicPartition, tuple[Lane, Snapshot]] = {}
@@ -50,9 +54,13 @@ class Commits:
         self._suspects: dict[TopicPartition, int] = {}
         self._round: deque[Lane] = deque()
 
+    def ended(self, count: int) -> None:
+        """So many records more are finished, or have their successor on its way."""
+        self._ended += count
+
     def due(self, lanes: Collection[Lane], now: Now) -> Commit | None:
         """The next commit, when it is time for one, none is on its way and something changed."""
-        if now.mono_ms < self._next_mono_ms:
+        if now.mono_ms < self._next_mono_ms and self._ended < self._records:
             return None
         if self._sent:
             if now.mono_ms < self._sent_mono_ms + ANSWER_TIMEOUT_MS:
@@ -61,6 +69,7 @@ class Commits:
         if not self._round:
             # A round goes over all lanes, the suspects last; large ones take several commits.
             turns = {key: turn for turn, key in enumerate(self._suspects, 1)}
+            self._ended = 0
             self._round.extend(sorted(lanes, key=lambda lane: turns.get(lane.key, 0)))
             self._chunk_chars = min(CHUNK_CHARS, 2 * self._chunk_chars)
         self._fill()

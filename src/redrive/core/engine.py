@@ -6,8 +6,6 @@ records while all goes well; only failures and records that wait are looked at o
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import islice
-from operator import sub
 
 import msgspec
 
@@ -58,7 +56,7 @@ class Engine:
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
         self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator)
-        self.commits = Commits(plan.commit_interval_ms, identity)
+        self.commits = Commits(plan.commit_interval_ms, plan.commit_records, identity)
         self.listeners = [
             ListenerState(index, listener, plan.run_records) for index, listener in enumerate(plan.listeners)
         ]
@@ -384,13 +382,14 @@ class Engine:
                 run.failed_offsets.update(failed_offsets)
                 offsets = [offset for offset in offsets if offset not in run.failed_offsets]
             lane.offsets.close_all(offsets)
-            self._measure_lateness(run)
+            listener.counters.lateness[lane.key.topic].add_all(run.late_ms())
         else:
             if failures:
                 lane.offsets.open(failed_offsets)
             if count:
                 lane.offsets.settle(run.end if done == run.count else records[done].offset())
         run.settled = done
+        self.commits.ended(count)
         fates = [self._route(lane, failed, now) for failed in failures]
         listener.counters.handled += count - len(failures)
         # A record that moved on to a tier hasn't ended yet: counted as finished it would hide that all of them die.
@@ -403,12 +402,6 @@ class Engine:
         if fate == "dead":
             lane.listener.died_of(failed.failure.type, now.mono_ms)
         return fate
-
-    def _measure_lateness(self, run: Run) -> None:
-        histogram = run.lane.listener.counters.lateness[run.lane.key.topic]
-        seen, wakes_ms, starts_ms = run.starts_seen, run.wakes_ms or [], run.starts_ms
-        run.starts_seen = len(starts_ms)
-        histogram.add_all(map(sub, islice(starts_ms, seen, run.starts_seen), islice(wakes_ms, seen, None)))
 
     def _give_back(self, run: Run, done: int) -> None:
         """What the run left undone goes back to its place, once all runs of the lane are home."""

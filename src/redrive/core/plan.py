@@ -70,6 +70,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     accepts_groups: tuple[str, ...] = ()
     window_bytes: int = 64 << 20
     commit_interval_ms: int = 1000
+    commit_records: int = 100_000
     #: Records in a run, at most.
     run_records: int = 1_000
     #: What reads and writes the headers of retries and dead letters.

@@ -65,6 +65,8 @@ class Settings:
     shutdown_timeout_ms: int = 10_000
     #: What finished since the last commit is run again after a crash.
     commit_interval_ms: int = 1_000
+    #: As many finished records are committed sooner: it bounds what a crash repeats at a high rate.
+    commit_records: int = 100_000
     #: Memory for records that wait for their due time, in all; about a second of full rate through 8 partitions.
     window_bytes: int = 64_000_000
     #: How long a broker may hold a fetch that finds nothing. It bounds how late a retry is noticed; 10 ms cost an
@@ -244,6 +246,7 @@ _RANGES: tuple[tuple[str, int, int, Callable[[int], str], str], ...] = (
         format_duration,
         "a crash repeats what finished since the last commit",
     ),
+    ("commit_records", 1, 2**40, str, "a crash repeats what finished since the last commit"),
     ("window_bytes", 1_000_000, 2**40, format_size, "with less, waiting records are fetched again and again"),
     ("fetch_wait_ms", 1, 500, format_duration, "it is how late a retry may be noticed"),
     ("run_records", 1, 100_000, str, "a run must end before its partition can be given away"),

@@ -62,6 +62,7 @@ def plan_group(
         accepts_groups=_accepted(app, settings),
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
+        commit_records=settings.commit_records,
         run_records=settings.run_records,
         translator=settings.translator,
     )
@@ -107,6 +108,7 @@ def plan_letters(app: ResolvedApp, settings: Settings) -> GroupPlan:
         group=letter_group(app.group),
         listeners=tuple(listeners),
         commit_interval_ms=settings.commit_interval_ms,
+        commit_records=settings.commit_records,
         run_records=settings.run_records,
     )
 
