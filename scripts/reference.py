@@ -18,6 +18,7 @@ from redrive.core.dialect_tables import FOREIGN
 from redrive.core.dialects import REDRIVE, Dialect, HeaderField
 from redrive.core.doctor.table import CHECKS, Check
 from redrive.core.encodings import ENCODINGS, FIELDS, encodings_for
+from redrive.core.exit_codes import ExitCode
 from redrive.core.explaining import Line, lines
 from redrive.core.own_dialects import FIELD_NAMES
 from redrive.core.settings import ConsoleSettings, Settings, setting_path
@@ -240,6 +241,26 @@ What `redrive console` serves (how to use it: [Replay over HTTP](../how-to/repla
 """
 
 
+_EXIT_CODES_HEAD = """# Exit codes
+
+The same for all commands, so that scripts and pipelines can rely on them.
+
+| code | meaning | examples |
+|---|---|---|"""
+_EXIT_CODES_TAIL = """
+`redrive run` treats the first SIGTERM or Ctrl-C as an order to end well, with code 0: no new records, handlers that run
+may finish for at most `shutdown_timeout`, offsets are committed. A second one ends the process at once, by that signal;
+the records whose handlers were running are read again by the next process.
+
+With `--workers` these are the supervisor's codes: 0 when all workers ended in order, 1 when one of them didn't (it failed, or had
+to be killed), 2 when a worker ended with 2 before any was ready. A worker that dies otherwise is restarted and ends nothing.
+
+Results go to stdout, everything else (log lines, problems) to stderr. With `--json` stdout holds exactly one object,
+also when the command fails: `{"error": "…"}`, for settings with `problems`, each with `where` and `what`. How a command is to be
+used (code 2: an unknown option, no app named, a value that can't be read) is told on stderr alone.
+"""
+
+
 def pages() -> Mapping[str, str]:
     """The text of each page, by its path in the repository."""
     return {
@@ -252,6 +273,9 @@ def pages() -> Mapping[str, str]:
             ]
         ),
         "docs/reference/log-events.md": "\n".join([_EVENTS_HEAD, *map(_event, EVENTS.values())]),
+        "docs/reference/exit-codes.md": "\n".join(
+            [_EXIT_CODES_HEAD, *map(_exit_code, ExitCode), _EXIT_CODES_TAIL]
+        ),
         "docs/reference/client-settings.md": _client_settings(),
         "docs/reference/http-api.md": "\n".join([_HTTP_HEAD, *map(_http, OPERATIONS)]),
         "docs/reference/doctor.md": "\n".join([_DOCTOR_HEAD, *map(_check, CHECKS)]),
@@ -260,6 +284,10 @@ def pages() -> Mapping[str, str]:
         "docs/reference/settings.md": _settings(),
         "docs/reference/topics.md": _topics(),
     }
+
+
+def _exit_code(code: ExitCode) -> str:
+    return f"| {code.value} | {code.meaning} | {code.examples} |"
 
 
 def _metric(metric: Metric) -> str:
@@ -452,6 +480,7 @@ def _unit(name: str) -> str:
         "brake": "`true`, `false`",
         "metrics_aliases": "`true`, `false`",
         "run_records": "number of records",
+        "commit_records": "number of records",
         "prefetch_records": "number of records",
         "replication": "number of brokers",
         "dlq_partitions": "number",

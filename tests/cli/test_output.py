@@ -8,7 +8,8 @@ import sys
 import pytest
 import typer
 
-from redrive.cli.output import ExitCode, Output, reporting
+from redrive.cli.output import Output, reporting
+from redrive.core.exit_codes import ExitCode
 from redrive.errors import PortError, SettingsError
 
 

@@ -10,7 +10,8 @@ from uuid import uuid4
 import typer
 
 from redrive.cli.context import Json
-from redrive.cli.output import ExitCode, Output, reporting
+from redrive.cli.output import Output, reporting
+from redrive.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,8 +9,9 @@ import typer
 
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_named
 from redrive.cli.operating import Doing, Groups, Types, confirm, positions, stopping
-from redrive.cli.output import ExitCode, Output, reporting
+from redrive.cli.output import Output, reporting
 from redrive.core.dialect_tables import FOREIGN
+from redrive.core.exit_codes import ExitCode
 from redrive.errors import PortError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, Loaded, Target, load
-from redrive.cli.output import ExitCode, Output, reporting
+from redrive.cli.output import Output, reporting
+from redrive.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, MaybeLoaded, load_if_named
-from redrive.cli.output import ExitCode, Output
+from redrive.cli.output import Output
+from redrive.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from redrive.deadletters.letters import Position

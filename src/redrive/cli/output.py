@@ -8,24 +8,12 @@ import json
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from enum import IntEnum
 from typing import Any
 
 import typer
 
+from redrive.core.exit_codes import ExitCode
 from redrive.errors import ListenerError, RedriveError, SettingsError
-
-
-class ExitCode(IntEnum):
-    """What a command's end means; the same for all commands."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    PARTIAL = 3
-    DIFFERENCES = 4
-    NOTHING = 5
-    INTERRUPTED = 130
 
 
 class Output:

@@ -8,7 +8,8 @@ import typer
 
 from redrive.cli.bundles import unbundled
 from redrive.cli.operating import Doing, Groups, Types, Where, confirm, open_desk, positions, stopping
-from redrive.cli.output import ExitCode, Output, reporting
+from redrive.cli.output import Output, reporting
+from redrive.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from redrive.core.notices import Action

@@ -8,7 +8,8 @@ import typer
 
 from redrive.cli import acls
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, Loaded, Target, load
-from redrive.cli.output import ExitCode, Output, reporting
+from redrive.cli.output import Output, reporting
+from redrive.core.exit_codes import ExitCode
 from redrive.errors import PortError
 
 if TYPE_CHECKING:
