@@ -123,6 +123,23 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     return {at.partition: at.offset for at in answer if at.offset >= 0}
 
 
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """Commit an offset of partition 0 for a group without members: from then on the group exists."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    until(lambda: _committed(consumer, TopicPartition(topic, 0, offset)), "the group's first commit")
+    consumer.close()
+
+
+def _committed(consumer: Consumer, at: TopicPartition) -> bool:
+    try:
+        consumer.commit(offsets=[at], asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].retriable():  # its coordinator is just found
+            return False
+        raise
+    return True
+
+
 def _answered(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
     """Empty while the group's coordinator is about to be: on a fresh broker the first group has to wait for it."""
     try:

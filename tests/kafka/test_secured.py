@@ -33,7 +33,7 @@ from tests.broker import fetch
 from tests.deadletters.desks import envelope
 from tests.faults import running
 from tests.kafka.secured import password_of, secured_broker
-from tests.plain_kafka import Given, committed, count_all, create_topics, read_all, send
+from tests.plain_kafka import Given, commit, committed, count_all, create_topics, read_all, send
 from tests.waiting import until
 
 GROUP, SOURCE = "payments", "orders"
@@ -135,6 +135,8 @@ def stage(broker_jars, tmp_path_factory):
         stage = Stage(secured, folder)
         stage.grant_all()
         create_topics(secured.open, [SOURCE])
+        # Where there is no group at all, none is hidden, and no right is missing.
+        commit(secured.open, "somebody-else", SOURCE, 0)
         code, told = stage.command(stage.user_without("topics-apply", None), "topics", "apply")
         assert (code, told.count("created ")) == (0, 3), told
         yield stage
