@@ -71,7 +71,7 @@ class BrokerError(Exception):
 class Broker:
     """One broker with its own data folder; `start` after `kill` or `stop` finds the data again.
 
-    `port` 0 takes a free one. `properties` are added to the broker's (see `PROPERTIES`); with
+    `port` 0 takes a free one; `version` is Kafka's, by default the one of `pom.xml`. `properties` are added to the broker's (see `PROPERTIES`); with
     `quick_rebalances=False` groups keep the broker's default timings.
     """
 
@@ -82,7 +82,9 @@ class Broker:
         port: int = 0,
         quick_rebalances: bool = True,
         properties: Mapping[str, str] | None = None,
+        version: str = "",
     ) -> None:
+        self._version = version
         self.port, controller_port = _ports(port)
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.data = data.resolve()
@@ -121,7 +123,7 @@ class Broker:
 
     def command(self) -> list[str]:
         """The command that runs the broker; fetches jars and formats the data folder where that is still to do."""
-        jars = fetch()
+        jars = fetch(self._version)
         self.data.mkdir(parents=True, exist_ok=True)
         config = self.data / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in self.properties.items()))
@@ -166,22 +168,24 @@ class Broker:
             time.sleep(0.05)
 
 
-def fetch() -> Path:
-    """The folder with the broker's jars, brought by Maven when they aren't there yet."""
+def fetch(version: str = "") -> Path:
+    """The folder with the jars of a broker (of Kafka `version`, by default the POM's), brought by Maven once."""
+    folder = JARS.with_name(f"jars-{version}") if version else JARS
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if "java" in missing or (missing and not JARS.exists()):
+    if "java" in missing or (missing and not folder.exists()):
         raise BrokerError(f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}")
     wanted = POM.read_text("utf-8")
-    stamp = JARS / "pom.xml"
+    stamp = folder / "pom.xml"
     if not stamp.exists() or stamp.read_text("utf-8") != wanted:
-        fresh = JARS.with_name(f"jars-{os.getpid()}")
+        fresh = folder.with_name(f"{folder.name}-{os.getpid()}")
         shutil.rmtree(fresh, ignore_errors=True)
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
-        _output(["mvn", "-q", "-B", "-f", str(POM), *goal])
+        which = [f"-Dkafka.version={version}"] if version else []
+        _output(["mvn", "-q", "-B", "-f", str(POM), *which, *goal])
         (fresh / "pom.xml").write_text(wanted, "utf-8")
-        shutil.rmtree(JARS, ignore_errors=True)
-        fresh.rename(JARS)
-    return JARS
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    return folder
 
 
 def answers(bootstrap: str, timeout_s: float = 1.0) -> bool:

@@ -32,6 +32,7 @@ from redrive.core.envelope import Envelope
 from redrive.core.settings import Settings
 from redrive.runtime.clock import SystemClock
 from redrive.runtime.examining import Eyes, make_case, observe
+from tests.broker import Broker
 from tests.kafka.conftest import LOGIN
 from tests.plain_kafka import Given, admin_of, create_topics, send
 from tests.waiting import until
@@ -329,6 +330,19 @@ def test_brokers_with_other_settings_are_found(workplace, guarded, group):
     patient.settings(group_protocol='"consumer"')
     told = json.loads(patient.run("doctor", "service:app", "--json", "--only", "RD10").stdout)
     assert [each["severity"] for each in told["findings"]] == ["error"]
+
+
+def test_old_brokers_are_found(workplace, tmp_path, group, kafka):
+    broker = Broker(tmp_path / "old", version="3.9.1", quick_rebalances=False)
+    broker.start()
+    try:
+        create_topics(broker.bootstrap, ["orders"], 1)
+        patient = Patient(workplace, broker.bootstrap, "orders", group)
+        patient.apply()
+        # It knows only classic groups, too.
+        assert patient.doctor() == (4, {("RD10", "broker 1"), ("RD14", "brokers")})
+    finally:
+        broker.kill()
 
 
 def test_a_cluster_that_cannot_be_reached_is_no_finding(workplace, group, kafka):
