@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Json, load_if_named
-from redrive.cli.operating import Doing, Groups, Types, confirm, positions, stopping
+from redrive.cli.bundles import unbundled
+from redrive.cli.operating import Doing, Groups, Types, Where, confirm, find_app, positions, stopping
 from redrive.cli.output import Output, reporting
 from redrive.core.dialect_tables import FOREIGN
 from redrive.core.exit_codes import ExitCode
@@ -34,15 +33,6 @@ app = typer.Typer(
 Topics = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics. By default all.", show_default=False),
-]
-AppOption = Annotated[
-    str | None,
-    typer.Option(
-        "--app",
-        metavar="MODULE:APP",
-        help="Only this app's letters and names. By default REDRIVE_APP, else app = … in redrive.toml, else any.",
-        show_default=False,
-    ),
 ]
 At = Annotated[
     list[str] | None,
@@ -94,16 +84,27 @@ To = Annotated[
 Rate = Annotated[
     str | None, typer.Option(metavar="N/s", help="At most so many; /m and /h too.", show_default=False)
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")]
-Who = Annotated[
-    str | None,
-    typer.Option("--who", help="Who is said to have done it. By default user@host.", show_default=False),
-]
+
+
+class Chosen(NamedTuple):
+    """Options by which a person says which letters they mean."""
+
+    at: At = None
+    event_id: EventIds = None
+    reason: Reasons = None
+    failure_type: Types = None
+    group: Groups = None
+    older_than: OlderThan = None
+    newer_than: NewerThan = None
+    limit: Limit = None
+    everything: Everything = False
+    again: Again = False
 
 
 @app.command()
+@unbundled
 def ls(
+    where: Where,
     topics: Topics = None,
     reason: Reasons = None,
     failure_type: Types = None,
@@ -115,19 +116,14 @@ def ls(
         bool, typer.Option("--unresolved", help="Leave out what was replayed or discarded.")
     ] = False,
     everything: Annotated[bool, typer.Option("--all", help="List each letter instead of counting.")] = False,
-    app_name: AppOption = None,
-    app_dir: AppDir = HERE,
-    bootstrap_servers: Bootstrap = None,
-    config: Config = None,
-    json: Json = False,
 ) -> None:
     """Count dead letters by topic, reason, failure type and group; or list them. Changes nothing."""
     from redrive.cli import dlq_view
     from redrive.deadletters.selection import Selection
     from redrive.deadletters.summary import count_listed, list_letters
 
-    with reporting(as_json=json) as output:
-        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+    with reporting(as_json=where.json) as output:
+        counter = _open_counter(where, output)
         books = counter.books(topics)
         selection = Selection(
             reasons=frozenset(reason or ()),
@@ -147,7 +143,9 @@ def ls(
 
 
 @app.command()
+@unbundled
 def show(
+    where: Where,
     at: Annotated[
         str | None,
         typer.Argument(
@@ -161,21 +159,16 @@ def show(
         typer.Option("--event-id", metavar="ID", help="The newest letter of this event.", show_default=False),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print a large payload to its end.")] = False,
-    app_name: AppOption = None,
-    app_dir: AppDir = HERE,
-    bootstrap_servers: Bootstrap = None,
-    config: Config = None,
-    json: Json = False,
 ) -> None:
     """Show one dead letter: why it is one, what it holds, its stack, and what was done with it."""
     from redrive.cli import dlq_view
     from redrive.deadletters.portrait import find_letter, find_newest
 
-    with reporting(as_json=json) as output:
+    with reporting(as_json=where.json) as output:
         if at is None and event_id is None:
             raise typer.BadParameter("name a letter, by its position or by --event-id", param_hint="letter")
         position = positions([at], "DLQ/PARTITION/OFFSET")[0] if at and event_id is None else None
-        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+        counter = _open_counter(where, output)
         topic = position.topic if position else at
         books = counter.books([topic] if topic else None)
         translator = counter.desk.translator
@@ -189,29 +182,15 @@ def show(
 
 
 @app.command()
+@unbundled
 def replay(
+    chosen: Chosen,
+    doing: Doing,
+    where: Where,
     topics: Topics = None,
-    at: At = None,
-    event_id: EventIds = None,
-    reason: Reasons = None,
-    failure_type: Types = None,
-    group: Groups = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    limit: Limit = None,
-    everything: Everything = False,
     include_poison: IncludePoison = False,
-    again: Again = False,
     to: To = None,
     rate: Rate = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    who: Who = None,
-    app_name: AppOption = None,
-    app_dir: AppDir = HERE,
-    bootstrap_servers: Bootstrap = None,
-    config: Config = None,
-    json: Json = False,
 ) -> None:
     """
     Send dead letters back to the group that failed them: attempt 1, due at once, nothing else changed.
@@ -220,47 +199,31 @@ def replay(
 
     Prints what it will do, and asks. The letters stay where they are; what was sent isn't sent again unasked.
     """
-    with reporting(as_json=json) as output:
+    with reporting(as_json=where.json) as output:
         per_s = _rate(rate)
-        chosen = _Chosen(at, event_id, reason, failure_type, group, older_than, newer_than)
-        selection = _selection(chosen, limit, everything, include_poison=include_poison, again=again)
-        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+        selection = _selection(chosen, include_poison=include_poison)
+        counter = _open_counter(where, output)
         work = _plan(counter, selection, topics, "replay", output, to=to or "")
-        _confirm(work, output, yes=yes, dry_run=dry_run)
-        _carry_out(work, output, who, "", lambda job, tell: job.replay(per_s=per_s, tell=tell))
+        _confirm(work, output, doing)
+        _carry_out(work, output, doing.who, "", lambda job, tell: job.replay(per_s=per_s, tell=tell))
 
 
 @app.command()
+@unbundled
 def discard(
+    chosen: Chosen,
+    doing: Doing,
+    where: Where,
     topics: Topics = None,
-    at: At = None,
-    event_id: EventIds = None,
-    reason: Reasons = None,
-    failure_type: Types = None,
-    group: Groups = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    limit: Limit = None,
-    everything: Everything = False,
-    again: Again = False,
     why: Annotated[str, typer.Option("--why", help="Kept with the letter's state.")] = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    who: Who = None,
-    app_name: AppOption = None,
-    app_dir: AppDir = HERE,
-    bootstrap_servers: Bootstrap = None,
-    config: Config = None,
-    json: Json = False,
 ) -> None:
     """Mark dead letters as done with, unsent. They stay in their topic, and --again with --at brings one back."""
-    with reporting(as_json=json) as output:
-        chosen = _Chosen(at, event_id, reason, failure_type, group, older_than, newer_than)
-        selection = _selection(chosen, limit, everything, include_poison=True, again=again)
-        counter = _open_counter(app_name, app_dir, bootstrap_servers, config, output)
+    with reporting(as_json=where.json) as output:
+        selection = _selection(chosen, include_poison=True)
+        counter = _open_counter(where, output)
         work = _plan(counter, selection, topics, "discard", output)
-        _confirm(work, output, yes=yes, dry_run=dry_run)
-        _carry_out(work, output, who, why, lambda job, tell: job.discard(tell))
+        _confirm(work, output, doing)
+        _carry_out(work, output, doing.who, why, lambda job, tell: job.discard(tell))
 
 
 class _Work(NamedTuple):
@@ -270,14 +233,11 @@ class _Work(NamedTuple):
     as_json: dict[str, Any]
 
 
-def _open_counter(
-    app_name: str | None, app_dir: Path, bootstrap_servers: str | None, config: Path | None, output: Output
-) -> "Counter":
+def _open_counter(where: Where, output: Output) -> "Counter":
     from redrive.cli.cluster import open_counter
     from redrive.cli.run import tune_gc
 
-    found = load_if_named(app_name, app_dir=app_dir, bootstrap_servers=bootstrap_servers, config=config)
-    counter = open_counter(found, "redrive-dlq", output)
+    counter = open_counter(find_app(where), "redrive-dlq", output)
     tune_gc()
     return counter
 
@@ -302,21 +262,7 @@ def _ago(text: str | None, hint: str) -> int | None:
         raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
-class _Chosen(NamedTuple):
-    """What was typed to select by."""
-
-    at: Sequence[str] | None
-    event_id: Sequence[str] | None
-    reason: Sequence[str] | None
-    failure_type: Sequence[str] | None
-    group: Sequence[str] | None
-    older_than: str | None
-    newer_than: str | None
-
-
-def _selection(
-    chosen: _Chosen, limit: int | None, everything: bool, *, include_poison: bool, again: bool
-) -> "Selection":
+def _selection(chosen: Chosen, *, include_poison: bool) -> "Selection":
     from redrive.deadletters.selection import Selection
     from redrive.errors import ReplayRefused
 
@@ -328,10 +274,10 @@ def _selection(
         groups=frozenset(chosen.group or ()),
         from_ms=_ago(chosen.newer_than, "--newer-than"),
         until_ms=_ago(chosen.older_than, "--older-than"),
-        limit=limit,
-        everything=everything,
+        limit=chosen.limit,
+        everything=chosen.everything,
         include_poison=include_poison,
-        again=again,
+        again=chosen.again,
     )
     try:
         selection.require()
@@ -392,10 +338,10 @@ def _require_target(to: str, names: "Names") -> None:
         )
 
 
-def _confirm(work: _Work, output: Output, *, yes: bool, dry_run: bool) -> None:
+def _confirm(work: _Work, output: Output, doing: Doing) -> None:
     count = len(work.plan.entries)
     what = f"{count} letter{'s' * (count != 1)}"
-    confirm(work.plan.kind, what, work.as_json, output, Doing(yes, dry_run))
+    confirm(work.plan.kind, what, work.as_json, output, doing)
 
 
 def _carry_out(

@@ -23,7 +23,7 @@ AppOption = Annotated[
     typer.Option(
         "--app",
         metavar="MODULE:APP",
-        help="Only this app's group and names. By default REDRIVE_APP, else app = … in redrive.toml, else any.",
+        help="Only what is this app's, by its names. By default REDRIVE_APP, else app = … in redrive.toml, else any.",
         show_default=False,
     ),
 ]
@@ -58,6 +58,16 @@ class Doing(NamedTuple):
     ] = None
 
 
+def find_app(where: Where) -> MaybeLoaded:
+    """Gives the app, if one is named, with the settings."""
+    return load_if_named(
+        where.app_name,
+        app_dir=where.app_dir,
+        bootstrap_servers=where.bootstrap_servers,
+        config=where.config,
+    )
+
+
 def open_desk(where: Where, output: Output, *, client_id: str) -> "tuple[MaybeLoaded, Desk]":
     """Gives the app, if one is named, and what operations on records work with. `client_id`: where no app is named."""
     from redrive.adapters.kafka_log import KafkaLog
@@ -66,12 +76,7 @@ def open_desk(where: Where, output: Output, *, client_id: str) -> "tuple[MaybeLo
     from redrive.deadletters.replay import Desk
     from redrive.runtime.clock import SystemClock
 
-    found = load_if_named(
-        where.app_name,
-        app_dir=where.app_dir,
-        bootstrap_servers=where.bootstrap_servers,
-        config=where.config,
-    )
+    found = find_app(where)
     client_id = found.app.group if found.app else client_id
     cluster = connect(found.settings, client_id, output)
     desk = Desk(cluster, KafkaLog(found.settings.client_options(client_id)), SystemClock())
