@@ -23,35 +23,7 @@ from redrive.core.dialects import (
     write_headers,
 )
 from redrive.core.envelope import Envelope, is_own_header
-
-INT32 = st.integers(0, 2**31 - 1)
-INSTANT = st.integers(0, MAX_INSTANT_MS)
-TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
-
-envelopes = st.builds(
-    Envelope,
-    group=TEXT,
-    attempt=st.integers(0, 10_000),
-    due_ms=st.none() | INSTANT,
-    event_id=TEXT,
-    source_topic=TEXT,
-    source_partition=st.none() | INT32,
-    source_offset=st.none() | st.integers(0, 2**63 - 1),
-    source_timestamp_ms=st.none() | st.integers(-1, 2**63 - 1),
-    first_failed_ms=st.none() | INSTANT,
-    last_failed_ms=st.none() | INSTANT,
-    failure_kind=TEXT,
-    failure_type=TEXT,
-    failure_message=TEXT,
-    reason=TEXT,
-    failure_stack=TEXT,
-    fingerprint=TEXT,
-    listener=TEXT,
-    replay_topic=TEXT,
-    replay_id=TEXT,
-    replays=INT32,
-    hops=INT32,
-)
+from tests.core.envelopes import envelopes
 
 OWN_NAMES = [line.header for line in REDRIVE.fields]
 own_names = st.sampled_from([*OWN_NAMES, "redrive-of-tomorrow"])
