@@ -14,7 +14,6 @@ from redrive.core.acls import service_acls
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
 from redrive.core.health import Health
-from redrive.core.lane import FETCHED_RUNS
 from redrive.core.membership import instance_id
 from redrive.core.notices import Posted
 from redrive.core.plan import GroupPlan
@@ -210,7 +209,6 @@ def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: 
     pump_settings = PumpSettings(
         starts={listener.topic: listener.start for listener in resolved.listeners},
         drain_ms=settings.shutdown_timeout_ms,
-        fetch_records=FETCHED_RUNS * settings.run_records,
     )
     sink = KafkaSink(producer_conf(settings.client_options(resolved.group)))
     return _pumping(resolved, settings, parts, reporter, pump_settings=pump_settings, sink=sink)
@@ -224,7 +222,6 @@ def _letters(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: 
     pump_settings = PumpSettings(
         starts={},
         drain_ms=settings.shutdown_timeout_ms / 2,
-        fetch_records=FETCHED_RUNS * settings.run_records,
     )
     return LetterService(
         plan.group,

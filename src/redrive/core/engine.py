@@ -13,7 +13,7 @@ from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, 
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
 from redrive.core.heeding import Heeding
-from redrive.core.lane import Batch, Lane, ListenerState, Outage
+from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState, Outage
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
@@ -29,6 +29,7 @@ PENDING_RECORDS = 10_000
 PENDING_BYTES = 16 << 20
 #: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
 FIRST_RECORD_BYTES = 1 << 18
+FETCH_BYTES = 8 << 20
 #: Dead letters that may happen beyond the brake's headroom before new runs wait for results.
 BUDGET_SLACK = 50
 
@@ -260,9 +261,10 @@ class Engine:
         return True
 
     @property
-    def record_bytes(self) -> float:
-        """How large records of the listener with the largest ones are; before any was seen, a cautious guess."""
-        return max(listener.mean_bytes for listener in self.listeners) or FIRST_RECORD_BYTES
+    def room_to_fetch(self) -> int:
+        """How many records one look at what the client has fetched may bring: some runs, within bounds of memory."""
+        record_bytes = max(listener.mean_bytes for listener in self.listeners) or FIRST_RECORD_BYTES
+        return max(1, min(FETCHED_RUNS * self._plan.run_records, int(FETCH_BYTES / record_bytes)))
 
     @property
     def next_wake_ms(self) -> float:

@@ -35,7 +35,6 @@ UNPOLLED_MOST_MS = 1000.0
 PAUSE_AT_MS = 250.0
 #: With room for nothing more the pump sleeps until a result wakes it: waking by itself takes the GIL from the workers.
 FULL_WAIT_MS = 50.0
-FETCH_BYTES = 8 << 20
 ASK_AGAIN_MS = 1000.0
 #: The first question for committed offsets may take long; asked again it must not hold up the other partitions.
 ASK_TIMEOUT_S = 5.0
@@ -50,7 +49,6 @@ class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     starts: Mapping[str, str]
     drain_ms: float = 10_000.0
-    fetch_records: int = 2_000
 
 
 class Pump:
@@ -201,7 +199,7 @@ class Pump:
             most_ms = BUSY_POLL_MS if self.engine.successors.outstanding else IDLE_POLL_MS
             wait_ms = min(most_ms, max(0.0, self.engine.next_wake_ms - now.wall_ms))
         self._polled_mono_ms = now.mono_ms
-        for key, records in self._source.poll(wait_ms / 1000, self._room_to_fetch()):
+        for key, records in self._source.poll(wait_ms / 1000, self.engine.room_to_fetch):
             self.engine.fetched(key, records, self._clock.now())
         if problems := self._source.problems():
             self._handle(problems)
@@ -215,9 +213,6 @@ class Pump:
                         "commit-refused", {"error": next(iter(refused.values())), "partitions": len(refused)}
                     )
                 )
-
-    def _room_to_fetch(self) -> int:
-        return max(1, min(self._settings.fetch_records, int(FETCH_BYTES / self.engine.record_bytes)))
 
     def _make_room_to_poll(self, now: Now) -> bool:
         """All listeners are full. Whether to pause them and poll, because that will last or has lasted for long."""

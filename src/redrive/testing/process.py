@@ -8,7 +8,7 @@ from typing import Any
 
 from redrive.core.commands import Report, Run, RunResult
 from redrive.core.engine import Engine
-from redrive.core.lane import FETCHED_RUNS, Lane
+from redrive.core.lane import Lane
 from redrive.core.offsets import identity_of
 from redrive.core.plan import GroupPlan
 from redrive.core.settings import Settings
@@ -133,7 +133,6 @@ class Process:
             settings=PumpSettings(
                 starts={listener.topic: listener.start for listener in app.listeners},
                 drain_ms=settings.shutdown_timeout_ms,
-                fetch_records=FETCHED_RUNS * settings.run_records,
             ),
             identity=self._identity,
             report=self.reports.append,
