@@ -113,7 +113,8 @@ _TEMPLATES_HEAD = """\
 The setting `topic_style` chooses a style; `spring` are the names that Spring Kafka gives. Each name can be given a template
 of its own by a setting. Templates hold `{topic}` and may hold `{group}`, which keeps the tiers of several groups on one
 source apart; that of tiers also one of `{delay}` (`5s`), `{delay_ms}` (`5000`), `{index}` (from 0). Names must be readable
-both ways; what isn't is refused at the start.
+both ways; what isn't is refused at the start. `parked_topic` keeps a name free for order within a key: no
+topic of that kind is made yet.
 """
 
 _DOCTOR_HEAD = """\

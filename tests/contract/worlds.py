@@ -155,6 +155,7 @@ class KafkaWorld:
         return [Stored(at.partition, at.key, at.value, at.foreign) for at in read_all(self._bootstrap, topic)]
 
     def lose(self, source: Source) -> None:
+        # The fault itself: only a member that really doesn't poll for so long is given up by its client.
         time.sleep(1.5 * _MAX_POLL_MS / 1000)
 
     def close(self) -> None:
