@@ -9,12 +9,12 @@ from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
 
 from redrive.core.failure import Failures, no_outage
-from redrive.core.policy import Backoff, Criticality, Duration, GiveUp, RetryPolicy
+from redrive.core.policy import Backoff, Criticality, Duration, GiveUp, Order, RetryPolicy
 from redrive.core.record import Record
 from redrive.core.settings import Settings
 from redrive.deadletters.dead_letter import DeadLetter
 from redrive.errors import ListenerError, Problem, SettingsError
-from redrive.runtime.declaration import Declaration, Lifespan, Order, ResolvedApp, Serving, Start
+from redrive.runtime.declaration import Declaration, Lifespan, ResolvedApp, Serving, Start
 
 #: What `@app.listener` takes: plain or coroutine functions of the value, the value and the record, or the record.
 HandlerT = TypeVar("HandlerT", bound=Callable[[Any], object] | Callable[[Any, Record], object])
@@ -99,8 +99,10 @@ class App:
 
         `retry`: when a failing record is tried again, by default after 5 s, 30 s and 10 min: a hiccup, a restart, a
         small outage of what the handler calls. `name`: labels metrics and commands, by default the function's.
-        `order`: records of a partition are handled one after another, in their order, by `"partition"`; the others
-        come later. `concurrency`: handlers that run at once in this process, over all partitions. `time_limit`: of one
+        `order`: what is handled one after another, in the order of its offsets: the records of a `"partition"`, those of
+        one `"key"` (in one partition; records without a key have no order), or `"none"`. `concurrency`: handlers that run
+        at once in this process, over all partitions: never two of one partition with `order="partition"`, so more
+        than its partitions is of use with the others only. `time_limit`: of one
         run of a coroutine function; beyond it TimeoutError is raised inside, a transient failure; by default none.
         `give_up`: what becomes of a record at the end of its retries: `"dead-letter"`, or `"skip"`, logged and counted.
         `criticality`: how many dead letters an hour call somebody by the rules of `redrive alerts`: `"money"` 1,

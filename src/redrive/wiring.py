@@ -33,7 +33,14 @@ from redrive.runtime.health import health_of
 from redrive.runtime.identities import identities
 from redrive.runtime.letters import LetterService, NothingToWrite, begin_at_end, letter_app
 from redrive.runtime.notices import NoticeReader
-from redrive.runtime.planning import letter_group, plan_group, plan_letters, retentions_of, wanted_topics
+from redrive.runtime.planning import (
+    letter_group,
+    plan_group,
+    plan_letters,
+    retentions_of,
+    waiting_topics,
+    wanted_topics,
+)
 from redrive.runtime.ports import Cluster, Sink, TopicInfo
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.runtime.reporting import Reporter
@@ -116,8 +123,8 @@ def _plan(
     # First: topics that a user may not see look as if they were missing.
     require_rights([acl.right for acl in acls], cluster)
     require_topics(wanted, topics, target=settings.app or "module:app")
-    tiers = [tier.topic for listener in plan.listeners for tier in listener.tiers]
-    retentions_ms = retentions_of(cluster.describe(tiers, configs=True)) if tiers else {}
+    waiting = waiting_topics(plan)
+    retentions_ms = retentions_of(cluster.describe(waiting, configs=True)) if waiting else {}
     return plan_group(resolved, settings, topics, retentions_ms), topics
 
 

@@ -1,5 +1,6 @@
 """Listeners and settings become topics: tiers, dead letters, the way back, and what older policies left."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, 
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
 from redrive.runtime.declaration import ResolvedApp
-from redrive.runtime.planning import plan_group, plan_letters, retentions_of, wanted_topics
+from redrive.runtime.planning import plan_group, plan_letters, retentions_of, waiting_topics, wanted_topics
 from redrive.runtime.ports import TopicInfo
 
 LADDER = RetryPolicy("5s", "10m")
@@ -142,6 +143,30 @@ def test_a_wait_is_bounded_by_the_tier_that_keeps_records_for_the_shortest_time(
 
     assert listener.longest_wait_ms == 90_000
     assert plan(("orders", LADDER)).listeners[0].longest_wait_ms == MAX_WAIT_MS
+
+
+def test_a_blocking_policy_has_no_tiers_and_waits_as_long_as_its_source_keeps_records() -> None:
+    policy = RetryPolicy("5s", "10m", blocking="partition")
+    app = resolved(("orders", LADDER), ("payouts", LADDER))
+    blocking = replace(app.listeners[1], policy=policy, order="partition")
+    app = replace(app, listeners=(app.listeners[0], blocking))
+    topics = {"payouts": TopicInfo("payouts", 1, configs={"retention.ms": "7000000"})}
+
+    group = plan_group(app, Settings(), topics, retentions_of(topics))
+
+    assert waiting_topics(group) == ("orders.retry.5s", "orders.retry.10m", "payouts")
+    listener = group.listeners[1]
+    assert (listener.policy, listener.order) == (policy, "partition")
+    assert (listener.tiers, listener.replay) == ((), "payouts.replay")
+    assert [tier.topic for tier in listener.drained] == ["payouts.replay"]
+    assert (group.listeners[0].longest_wait_ms, listener.longest_wait_ms) == (MAX_WAIT_MS, 7_000_000)
+    wanted = wanted_topics(app, Settings())
+    assert [topic.name for topic in wanted if topic.source == "payouts"] == [
+        "payouts",
+        "payouts.dlq",
+        "payouts.dlq.state",
+        "payouts.replay",
+    ]
 
 
 def test_retention_for_ever_is_a_bound_too_and_what_the_cluster_does_not_tell_is_left_out() -> None:

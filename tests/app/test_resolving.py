@@ -57,7 +57,7 @@ def test_defaults_of_a_listener() -> None:
 
     assert listener.name == "handler"
     assert listener.policy == RetryPolicy("5s", "30s", "10m")
-    assert (listener.concurrency, listener.time_limit_ms) == (1, None)
+    assert (listener.order, listener.concurrency, listener.time_limit_ms) == ("partition", 1, None)
     assert (listener.give_up, listener.start, listener.criticality) == ("dead-letter", "earliest", "normal")
 
 
@@ -83,13 +83,6 @@ OPTIONS = [
     ({"order": "none"}, f"order='none': without order {KEYED}; use order='partition'"),
     ({"order": "keys"}, "order='keys' is none of 'partition', 'key', 'none'"),
     (
-        {"retry": RetryPolicy("5s", blocking="key")},
-        (
-            f"RetryPolicy(blocking='key'): a failing record that holds up others {KEYED}; leave it out, and the record "
-            "climbs the ladder while others go on"
-        ),
-    ),
-    (
         {"retry": RetryPolicy("5s", blocking="partition")},
         (
             f"RetryPolicy(blocking='partition'): a failing record that holds up others {KEYED}; leave it out, and the "
@@ -97,10 +90,17 @@ OPTIONS = [
         ),
     ),
     (
+        {"retry": RetryPolicy("5s", blocking="key")},
+        (
+            "RetryPolicy(blocking='key') doesn't fit order='partition': records of all keys of a partition run one after "
+            "another there, so one key can't wait by itself; use order='key', or blocking='partition'"
+        ),
+    ),
+    (
         {"retry": RetryPolicy("5s", after_dead_letter="block")},
         (
-            "RetryPolicy(after_dead_letter='block') belongs to blocking retries, which this version doesn't have yet; "
-            "leave it out"
+            "RetryPolicy(after_dead_letter='block') says what becomes of records that waited for a dead letter, but nothing "
+            "waits without blocking: add blocking='key' with order='key', or leave it out"
         ),
     ),
     ({"retry": "5s"}, "retry='5s' is no RetryPolicy; write retry=RetryPolicy('5s', '30s', '10m')"),

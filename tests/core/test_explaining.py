@@ -180,6 +180,39 @@ def test_rules_are_told_since_they_can_not_be_asked_without_an_exception():
                 "more than 1h after the first failure"
             ),
         ),
+        (
+            Kind.TRANSIENT,
+            RetryPolicy("5s", "30s", blocking="key"),
+            "dead-letter",
+            (
+                "again after 5s, 30s; a dead letter when attempt 3 fails; later records of its key wait meanwhile, and then "
+                "go on"
+            ),
+        ),
+        (
+            Kind.TRANSIENT,
+            RetryPolicy("5s", blocking="partition", after_dead_letter="block"),
+            "dead-letter",
+            (
+                "again after 5s; a dead letter when attempt 2 fails; later records of its partition wait meanwhile, and "
+                "then wait until the letter was replayed or resolved"
+            ),
+        ),
+        (
+            Kind.PERMANENT,
+            RetryPolicy("5s", blocking="key", after_dead_letter="divert"),
+            "dead-letter",
+            (
+                "at once a dead letter; later records of its key become dead letters too, until the letter was "
+                "replayed or resolved"
+            ),
+        ),
+        (
+            Kind.PERMANENT,
+            RetryPolicy("5s", blocking="key"),
+            "dead-letter",
+            "at once a dead letter",
+        ),
     ],
 )
 def test_the_fate_of_a_record_is_told_by_its_policy(kind, policy, give_up, told):

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.core.policy import Backoff, RetryPolicy
+from redrive.core.policy import Backoff, RetryPolicy, misfits
 
 
 def test_delays_are_durations_with_their_unit():
@@ -44,6 +44,76 @@ def test_age_and_jitter_are_kept():
     assert (RetryPolicy().max_age_ms, RetryPolicy().jitter, RetryPolicy().immediate) == (None, 0.0, None)
 
 
+def test_a_blocking_policy_has_delays_but_no_tiers():
+    ladder, blocking = RetryPolicy("5s", "30s"), RetryPolicy("5s", "30s", blocking="key")
+    assert (ladder.tier_delays_ms, blocking.tier_delays_ms) == ((5_000, 30_000), ())
+    assert blocking.delays_ms == (5_000, 30_000)
+    assert [blocking.is_last(attempt) for attempt in (1, 2, 3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("policy", "parks"),
+    [
+        (RetryPolicy("5s", blocking="key"), False),
+        (RetryPolicy("5s", blocking="key", park=True), True),
+        (RetryPolicy("5m", blocking="key"), False),
+        (RetryPolicy("5m", "10m", blocking="key"), True),
+        (RetryPolicy("5m", "10m", blocking="key", hold_at_most="10m"), False),
+        (RetryPolicy("5m", "10m", blocking="partition"), False),
+        (RetryPolicy("5m", "10m"), False),
+    ],
+)
+def test_only_a_key_is_parked_where_it_was_asked_for_or_waits_longer_than_is_held(policy, parks):
+    assert policy.parks is parks
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [
+        (RetryPolicy("5s"), "partition"),
+        (RetryPolicy("5s"), "key"),
+        (RetryPolicy("5s"), "none"),
+        (RetryPolicy("5s", blocking="key"), "key"),
+        (RetryPolicy("5s", blocking="key", park=True, after_dead_letter="divert"), "key"),
+        (RetryPolicy("5s", blocking="partition", after_dead_letter="block"), "partition"),
+        (RetryPolicy(blocking="key", after_dead_letter="block"), "key"),
+    ],
+)
+def test_what_fits_a_listener(policy, order):
+    assert list(misfits(policy, order, "dead-letter")) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "order", "give_up", "starts"),
+    [
+        (RetryPolicy(blocking="key"), "partition", "dead-letter", "blocking='key') doesn't fit order='partition'"),
+        (RetryPolicy(blocking="key"), "none", "dead-letter", "blocking='key') doesn't fit order='none'"),
+        (RetryPolicy(blocking="partition"), "key", "dead-letter", "blocking='partition') doesn't fit order='key'"),
+        (RetryPolicy(blocking="partition"), "none", "dead-letter", "blocking='partition') doesn't fit order='none'"),
+        (RetryPolicy(after_dead_letter="block"), "key", "dead-letter", "after_dead_letter='block') says what"),
+        (RetryPolicy(after_dead_letter="divert"), "key", "dead-letter", "after_dead_letter='divert') says what"),
+        (
+            RetryPolicy(blocking="key", after_dead_letter="block"),
+            "key",
+            "skip",
+            "after_dead_letter='block') waits for a dead letter",
+        ),
+        (
+            RetryPolicy(blocking="partition", after_dead_letter="divert"),
+            "partition",
+            "dead-letter",
+            "after_dead_letter='divert') would put a whole partition aside",
+        ),
+        (RetryPolicy("5s", park=True), "key", "dead-letter", "park=True) parks the records of a key"),
+        (RetryPolicy("5s", blocking="partition", park=True), "partition", "dead-letter", "park=True) parks"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_a_listener_is_told_with_the_way_out(policy, order, give_up, starts):
+    (told,) = misfits(policy, order, give_up)
+    assert told.startswith(f"RetryPolicy({starts}")
+    assert "use " in told or "leave it out" in told
+
+
 def test_policies_are_values():
     assert RetryPolicy("5s") == RetryPolicy(timedelta(seconds=5))
     assert hash(RetryPolicy("5s")) == hash(RetryPolicy("5s"))
@@ -66,6 +136,12 @@ def test_policies_are_values():
         (lambda: RetryPolicy("5s", jitter=1.5), "between 0 and 1"),
         (lambda: RetryPolicy("5s", jitter=-0.1), "between 0 and 1"),
         (lambda: RetryPolicy("5s", max_age=60), "duration"),
+        (lambda: RetryPolicy("5s", blocking="topic"), "None, 'key', 'partition'"),
+        (lambda: RetryPolicy("5s", blocking="key", after_dead_letter="stop"), "'release', 'block', 'divert'"),
+        (lambda: RetryPolicy("5s", blocking="key", park="yes"), "True, False"),
+        (lambda: RetryPolicy("5s", "25h", blocking="key"), "1d at most"),
+        (lambda: RetryPolicy("5s", blocking="key", hold_at_most="2h"), "at most 1h"),
+        (lambda: RetryPolicy("5s", blocking="key", hold_at_most=300), "bare number"),
         (lambda: Backoff(0), "between 1 and 20"),
         (lambda: Backoff(21), "between 1 and 20"),
         (lambda: Backoff(2, wait="2s"), "at most 1s"),

@@ -77,6 +77,23 @@ def of_dataclass(refund: Refund, record: Record) -> int:
     return refund.amount + record.offset
 
 
+@app.listener(
+    "transfers",
+    retry=RetryPolicy("1m", "10m", blocking="key", after_dead_letter="block", park=True, hold_at_most="2m"),
+    order="key",
+    concurrency=200,
+)
+async def in_order_of_its_key(payout: Payout) -> None: ...
+
+
+@app.listener("ledger", retry=RetryPolicy("1s", blocking="partition", hold_at_most=timedelta(minutes=1)))
+def in_order(value: bytes) -> None: ...
+
+
+@app.listener("clicks", order="none", concurrency=64)
+def in_no_order(value: bytes) -> None: ...
+
+
 @app.listener("addresses", time_limit=timedelta(seconds=30))
 async def of_typed_dict(address: Address) -> bool:
     return bool(address["street"])

@@ -199,7 +199,7 @@ def fate_of(kind: Kind, policy: RetryPolicy, give_up: GiveUp) -> str:
     if kind is Kind.OUTAGE:
         return "held where it is, like all others of the listener; one is tried again after 1s, then up to 1m; nothing counts"
     if kind is not Kind.TRANSIENT:
-        return f"at once {end}"
+        return f"at once {end}{_behind(policy, waits=False)}"
     steps: list[str] = []
     if policy.immediate is not None:
         wait = format_duration(policy.immediate.wait_ms)
@@ -214,9 +214,24 @@ def fate_of(kind: Kind, policy: RetryPolicy, give_up: GiveUp) -> str:
         if policy.max_age_ms
         else ""
     )
+    behind = _behind(policy, waits=bool(steps))
     if not steps:
-        return f"at once {end}: the listener's policy has no retries"
-    return f"{'; '.join(steps)}; {end} when attempt {policy.max_attempts} fails{age}"
+        return f"at once {end}: the listener's policy has no retries{behind}"
+    return f"{'; '.join(steps)}; {end} when attempt {policy.max_attempts} fails{age}{behind}"
+
+
+def _behind(policy: RetryPolicy, *, waits: bool) -> str:
+    """What becomes meanwhile, and then, of the records behind one that blocks."""
+    if policy.blocking is None:
+        return ""
+    then = {
+        "release": "go on",
+        "block": "wait until the letter was replayed or resolved",
+        "divert": "become dead letters too, until the letter was replayed or resolved",
+    }[policy.after_dead_letter]
+    if waits:
+        return f"; later records of its {policy.blocking} wait meanwhile, and then {then}"
+    return "" if policy.after_dead_letter == "release" else f"; later records of its {policy.blocking} {then}"
 
 
 def lines(rows: Iterable[Row] = TABLE) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from redrive.core.policy import Criticality, GiveUp, RetryPolicy
+from redrive.core.policy import Criticality, GiveUp, Order, RetryPolicy
 from redrive.core.translator import PLAIN, Translator
 
 #: The longest that a handler or the other side may ask to wait where nobody knows how long tiers keep their records.
@@ -52,12 +52,14 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     drained: tuple[Tier, ...] = ()
     give_up: GiveUp = "dead-letter"
     criticality: Criticality = "normal"
+    order: Order = "partition"
     concurrency: int = 1
     brake: bool = True
     #: Of a listener to dead letters, whose source is a dead-letter topic: the groups whose letters it handles. What it
     #: fails for good is passed by.
     letters_of: tuple[str, ...] = ()
-    #: What is asked to wait longer (RetryLater, Retry-After) is a dead letter (`expired`): how long the tiers keep records.
+    #: What is asked to wait longer (RetryLater, Retry-After) is a dead letter (`expired`): how long the tiers keep records,
+    #: or the source where a record waits in its place.
     longest_wait_ms: int = MAX_WAIT_MS
 
 

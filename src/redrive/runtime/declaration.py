@@ -7,11 +7,9 @@ from typing import Any, Literal, Protocol
 
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
-from redrive.core.policy import Criticality, Duration, GiveUp, RetryPolicy
+from redrive.core.policy import Criticality, Duration, GiveUp, Order, RetryPolicy
 from redrive.core.record import RawRecord, Record
 
-#: In what order records are handled. Only "partition" so far; the others need keyed lanes.
-Order = Literal["partition", "key", "none"]
 #: Where a group begins that has committed nothing for a source topic.
 Start = Literal["earliest", "latest"]
 #: Makes what handlers find as `record.resources`; entered once, before the first record.
@@ -65,6 +63,7 @@ class Listener:
     decode: Callable[[bytes | None], Any]
     policy: RetryPolicy
     failures: Failures
+    order: Order
     concurrency: int
     time_limit_ms: int | None
     give_up: GiveUp

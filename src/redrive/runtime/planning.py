@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping
 
 from redrive.core import topic_plan
 from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
+from redrive.core.policy import RetryPolicy
 from redrive.core.settings import Settings
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import ListenerTopics, find_orphaned_tiers, name_problems, name_topics
 from redrive.errors import TopologyError
-from redrive.runtime.declaration import ResolvedApp
+from redrive.runtime.declaration import Listener, ResolvedApp
 from redrive.runtime.ports import TopicInfo
 
 #: What a topic keeps where nothing was set, Kafka's default.
@@ -27,38 +28,18 @@ def plan_group(
 
     `existing_topics`: the cluster's, in which tiers of older policies are found by their names; these are read until
     they are empty, never written to. A replay comes in by the first tier, or by a topic of its own without a ladder.
-    `retentions_ms`: how long tiers keep their records, where the cluster tells it (`retentions_of`).
+    `retentions_ms`: how long the topics in which records wait keep them (`waiting_topics`), where the cluster tells it
+    (`retentions_of`).
 
     Raises TopologyError with all names that collide or can't be.
     """
     topics = _topics(app, settings, existing_topics)
-    naming = settings.naming
-    listeners: list[ListenerPlan] = []
-    for listener, its in zip(app.listeners, topics, strict=True):
-        tiers = tuple(Tier(name, delay_ms, index) for index, (name, delay_ms) in enumerate(its.tiers))
-        orphans = find_orphaned_tiers(existing_topics, its.source, dict(its.tiers), naming, app.group)
-        # Also of a time without a ladder: a replay may have been on its way when the tiers were introduced.
-        replay = naming.replay(its.source, group=app.group)
-        has_replay = not tiers or replay in existing_topics
-        plan = ListenerPlan(
-            name=listener.name,
-            source=its.source,
-            dlq=its.dlq,
-            replay=its.replay,
-            policy=listener.policy,
-            state=its.state,
-            tiers=tiers,
-            drained=tuple(Tier(*each) for each in ([(replay, 0)] if has_replay else []) + list(orphans)),
-            give_up=listener.give_up,
-            criticality=listener.criticality,
-            concurrency=listener.concurrency,
-            brake=settings.brake,
-            longest_wait_ms=_longest_wait_ms(tiers, retentions_ms),
-        )
-        listeners.append(plan)
     return GroupPlan(
         group=app.group,
-        listeners=tuple(listeners),
+        listeners=tuple(
+            _plan_listener(listener, its, app.group, settings, existing_topics, retentions_ms)
+            for listener, its in zip(app.listeners, topics, strict=True)
+        ),
         accepts_groups=_accepted(app, settings),
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
@@ -68,8 +49,51 @@ def plan_group(
     )
 
 
-def _longest_wait_ms(tiers: Collection[Tier], retentions_ms: Mapping[str, int]) -> int:
-    return min((retentions_ms.get(tier.topic, MAX_WAIT_MS) for tier in tiers), default=MAX_WAIT_MS)
+def _plan_listener(
+    listener: Listener,
+    its: ListenerTopics,
+    group: str,
+    settings: Settings,
+    existing_topics: Collection[str],
+    retentions_ms: Mapping[str, int],
+) -> ListenerPlan:
+    naming = settings.naming
+    tiers = tuple(Tier(name, delay_ms, index) for index, (name, delay_ms) in enumerate(its.tiers))
+    orphans = find_orphaned_tiers(existing_topics, its.source, dict(its.tiers), naming, group)
+    # Also of a time without a ladder: a replay may have been on its way when the tiers were introduced.
+    replay = naming.replay(its.source, group=group)
+    has_replay = not tiers or replay in existing_topics
+    return ListenerPlan(
+        name=listener.name,
+        source=its.source,
+        dlq=its.dlq,
+        replay=its.replay,
+        policy=listener.policy,
+        state=its.state,
+        tiers=tiers,
+        drained=tuple(Tier(*each) for each in ([(replay, 0)] if has_replay else []) + list(orphans)),
+        give_up=listener.give_up,
+        criticality=listener.criticality,
+        order=listener.order,
+        concurrency=listener.concurrency,
+        brake=settings.brake,
+        longest_wait_ms=_longest_wait_ms(_waits_in(listener.policy, its.source, tiers), retentions_ms),
+    )
+
+
+def waiting_topics(plan: GroupPlan) -> tuple[str, ...]:
+    """The topics that keep records until their next run: tiers, and the sources of listeners whose policy is blocking."""
+    return tuple(
+        topic for each in plan.listeners for topic in _waits_in(each.policy, each.source, each.tiers)
+    )
+
+
+def _waits_in(policy: RetryPolicy, source: str, tiers: Collection[Tier]) -> Collection[str]:
+    return [source] if policy.blocking else [tier.topic for tier in tiers]
+
+
+def _longest_wait_ms(topics: Collection[str], retentions_ms: Mapping[str, int]) -> int:
+    return min((retentions_ms.get(topic, MAX_WAIT_MS) for topic in topics), default=MAX_WAIT_MS)
 
 
 def retentions_of(topics: Mapping[str, TopicInfo]) -> Mapping[str, int]:
@@ -141,7 +165,9 @@ def wanted_topics(
 def _topics(app: ResolvedApp, settings: Settings, existing_topics: Collection[str]) -> list[ListenerTopics]:
     naming = settings.naming
     topics = [
-        name_topics(listener.name, listener.topic, listener.policy.delays_ms, group=app.group, naming=naming)
+        name_topics(
+            listener.name, listener.topic, listener.policy.tier_delays_ms, group=app.group, naming=naming
+        )
         for listener in app.listeners
     ]
     problems = name_problems(topics, group=app.group, naming=naming, existing=existing_topics)

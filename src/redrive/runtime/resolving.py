@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, get_args
 
 from redrive.core.envelope import Envelope, is_own_header
 from redrive.core.failure import Failures
-from redrive.core.policy import Criticality, GiveUp, RetryPolicy
+from redrive.core.policy import Criticality, Duration, GiveUp, Order, RetryPolicy, misfits
 from redrive.core.record import RawRecord, Record
 from redrive.core.topology import MAX_NAME_LENGTH
 from redrive.core.units import parse_duration_ms
 from redrive.deadletters.dead_letter import dead_letter_from
 from redrive.errors import ListenerError
-from redrive.runtime.declaration import Declaration, Lifespan, Listener, Order, ResolvedApp, Start
+from redrive.runtime.declaration import Declaration, Lifespan, Listener, ResolvedApp, Start
 from redrive.runtime.decoding import decoder_for
 from redrive.runtime.signatures import LETTER, RECORD, Companion, HandlerShape, name_of, shape_of
 
@@ -189,7 +189,6 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
             wrong.append(f"handler {name_of(declaration.handler)!r}: {error}")
     if wrong or shape is None or decode is None:
         return None, wrong
-    limit = declaration.time_limit
     return (
         Listener(
             name=name,
@@ -201,8 +200,9 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
             decode=decode,
             policy=declaration.retry,
             failures=declaration.failures,
+            order=declaration.order,
             concurrency=declaration.concurrency,
-            time_limit_ms=None if limit is None else parse_duration_ms(limit),
+            time_limit_ms=_limit_ms(declaration.time_limit),
             give_up=declaration.give_up,
             criticality=declaration.criticality,
             start=declaration.start,
@@ -212,6 +212,10 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
         ),
         [],
     )
+
+
+def _limit_ms(limit: Duration | None) -> int | None:
+    return None if limit is None else parse_duration_ms(limit)
 
 
 def _view(id_header: str, sort: _Sort) -> Callable[[RawRecord, Envelope | None, int, Any], Any]:
@@ -228,10 +232,10 @@ def _option_problems(declaration: Declaration) -> Iterator[str]:
             yield "a lambda has no name for metrics and commands; give name="
     elif not _is_name(declaration.name):
         yield f"name={declaration.name!r} is no name; give a short text, or leave it out for the handler's"
-    yield from _retry_problems(declaration.retry)
+    yield from _retry_problems(declaration.retry, declaration.order, declaration.give_up)
     if not isinstance(declaration.failures, Failures):
         yield f"failures={declaration.failures!r} is no Failures; write failures=Failures(permanent=…)"
-    yield from _order_problems(declaration.order)
+    yield from _order_problems(declaration.order, declaration.retry)
     number: Any = declaration.concurrency
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         yield f"concurrency={number!r}: a whole number of handlers that may run at once, at least 1"
@@ -260,28 +264,24 @@ def _topic_problems(topic: Any) -> Iterator[str]:
         )
 
 
-def _retry_problems(retry: Any) -> Iterator[str]:
+def _retry_problems(retry: Any, order: Order, give_up: GiveUp) -> Iterator[str]:
     if not isinstance(retry, RetryPolicy):
         yield f"retry={retry!r} is no RetryPolicy; write retry=RetryPolicy('5s', '30s', '10m')"
-        return
-    if retry.blocking is not None:
-        yield (
-            f"RetryPolicy(blocking={retry.blocking!r}): a failing record that holds up others comes with keyed lanes, "
-            f"{_NOT_YET}; leave it out, and the record climbs the ladder while others go on"
-        )
-    elif retry.after_dead_letter != "release":
-        yield (
-            f"RetryPolicy(after_dead_letter={retry.after_dead_letter!r}) belongs to blocking retries, "
-            f"{_NOT_YET}; leave it out"
-        )
+    elif order in get_args(Order):
+        yield from misfits(retry, order, give_up)
 
 
-def _order_problems(order: str) -> Iterator[str]:
-    if order in {"key", "none"}:
+def _order_problems(order: str, retry: Any) -> Iterator[str]:
+    if order not in get_args(Order):
+        yield f"order={order!r} is none of {_choices(Order)}"
+    elif order != "partition":
         wish = "ordered by key" if order == "key" else "without order"
         yield f"order={order!r}: {wish} comes with keyed lanes, {_NOT_YET}; use order='partition'"
-    elif order not in get_args(Order):
-        yield f"order={order!r} is none of {_choices(Order)}"
+    elif isinstance(retry, RetryPolicy) and retry.blocking == order:
+        yield (
+            f"RetryPolicy(blocking={order!r}): a failing record that holds up others comes with keyed lanes, {_NOT_YET}; "
+            "leave it out, and the record climbs the ladder while others go on"
+        )
 
 
 def _give_up_problems(give_up: str) -> Iterator[str]:
