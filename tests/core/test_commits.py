@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from redrive.core.commits import ANSWER_TIMEOUT_MS, CHUNK_CHARS, Commits
 from redrive.core.lane import Lane, ListenerState
-from redrive.core.offsets import METADATA_BUDGET_CHARS, OffsetMap, decode_metadata
+from redrive.core.metadata import METADATA_BUDGET_CHARS, decode_metadata
+from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 from tests.sim.engine_world import plan_of
@@ -22,10 +23,10 @@ def lane_of(number, *, topic="orders", offset=0):
 
 
 def large_lane(number):
-    """A partition in which every second record is unfinished: its map fills a commit's metadata."""
+    """A partition with two thousand unfinished records far apart: its map fills a commit's metadata."""
     lane = lane_of(number)
-    lane.offsets.open(range(0, 8_000, 2))
-    lane.offsets.settle(8_000)
+    lane.offsets.open(range(0, 1_000_000, 500))
+    lane.offsets.settle(1_000_000)
     return lane
 
 

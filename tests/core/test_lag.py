@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from redrive.core.dialects import with_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.lag import Oldest, TierDue, count_due, look_at_record, measure
-from redrive.core.offsets import OffsetMap, encode_metadata
+from redrive.core.metadata import encode_metadata
+from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Tier
 from redrive.core.record import TopicPartition
 from redrive.sim.records import SimRecord

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.core.lag import due_of
-from redrive.core.offsets import encode_metadata, identity_of
+from redrive.core.metadata import encode_metadata, identity_of
 from redrive.core.plan import Tier
 from redrive.core.record import TopicPartition
 from redrive.core.translator import PLAIN

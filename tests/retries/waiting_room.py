@@ -5,7 +5,7 @@ import threading
 from redrive import Record, RetryPolicy
 from redrive.core.dialects import with_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.offsets import identity_of
+from redrive.core.metadata import identity_of
 from redrive.deadletters.replay import Desk
 from redrive.deadletters.states import Author
 from redrive.deadletters.topics import Names

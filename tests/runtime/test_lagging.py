@@ -5,7 +5,7 @@ import pytest
 from redrive import App, RetryPolicy
 from redrive.core.dialects import with_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.offsets import encode_metadata, identity_of
+from redrive.core.metadata import encode_metadata, identity_of
 from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
 from redrive.errors import PortError

@@ -15,8 +15,8 @@ from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine, Start
 from redrive.core.failure import Failure, Kind
 from redrive.core.lane import RUNS_PER_SLOT_MOST
+from redrive.core.metadata import decode_metadata
 from redrive.core.notices import Notice, Posted
-from redrive.core.offsets import decode_metadata
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, TopicPartition

@@ -4,7 +4,7 @@ import msgspec
 
 from redrive.core.commands import Refusal
 from redrive.core.dialects import read_envelope
-from redrive.core.offsets import decode_metadata
+from redrive.core.metadata import decode_metadata
 from redrive.core.plan import Tier
 from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition

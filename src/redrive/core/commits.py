@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from redrive.core.commands import Commit
 from redrive.core.lane import Lane
-from redrive.core.offsets import encode_metadata
+from redrive.core.metadata import encode_metadata
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 

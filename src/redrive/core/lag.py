@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from redrive.core.offsets import Range, decode_metadata
+from redrive.core.metadata import decode_metadata
+from redrive.core.offset_codec import Range
 from redrive.core.plan import MAX_WAIT_MS, Tier
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.successors import envelope_of
@@ -101,7 +102,7 @@ def measure(
     Gives the lag of one partition with the offsets [first, end).
 
     A group that has committed nothing is taken to begin at the beginning. `identity`: of the topic, see
-    `core/offsets.py`.
+    `core/metadata.py`.
     """
     if committed is None:
         return PartitionLag(key, end, None, first)

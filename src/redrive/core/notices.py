@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from redrive.core.offsets import Range
+from redrive.core.offset_codec import Range
 from redrive.core.record import TopicPartition
 
 Action = Literal["hurry", "discard"]

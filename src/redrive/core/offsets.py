@@ -6,24 +6,17 @@ above it are kept as a map in the commit's metadata, so that one slow record doe
 hundred thousand behind it.
 """
 
-import base64
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import islice, pairwise
 
-import msgspec
+from redrive.core.metadata import encode_metadata
+from redrive.core.offset_codec import Range
 
-#: Kafka's default `offset.metadata.max.bytes` is 4,096; the client adds a NUL, which other clients see.
-METADATA_BUDGET_CHARS = 4095
+__all__ = ["OffsetMap", "Range"]
+
 #: More unfinished offsets than this are not looked through for a map: what fits into a commit ends long before.
 _SCAN_OFFSETS = 20_000
-_MAGIC = "r1"
-# ':' is not in the alphabet of base85, ';' is.
-_SEPARATOR = ":"
-
-Range = tuple[int, int]
-"""A half-open range of offsets: first, end."""
 
 
 class OffsetMap:
@@ -102,100 +95,3 @@ class OffsetMap:
         """The frontier and its metadata, of one moment: what one commit says about this partition."""
         frontier = self.frontier
         return frontier, encode_metadata(frontier, self.finished_above_frontier(), identity)
-
-
-def identity_of(cluster_id: str, topic_id: str) -> str:
-    """
-    A short hash of where an offset belongs.
-
-    Mirroring tools copy a group's metadata to other offsets of another cluster, and a topic can be made anew under
-    its name: a map with another identity is ignored.
-    """
-    return hashlib.blake2s(f"{cluster_id}/{topic_id}".encode(), digest_size=4).hexdigest()
-
-
-class Restored(msgspec.Struct, frozen=True):
-    """What the metadata of a commit said: the finished `ranges`, or why it can't be used (`ignored`)."""
-
-    ranges: tuple[Range, ...] = ()
-    ignored: str = ""
-
-
-def encode_metadata(
-    base: int, ranges: tuple[Range, ...], identity: str, budget: int = METADATA_BUDGET_CHARS
-) -> str:
-    """
-    Magic, base offset, identity, ledger, heads, map. The last is cut from above until the text fits.
-
-    A shorter map is always safe: records it doesn't name run again. Ledger and heads are empty until something
-    writes them; only the map may ever be dropped.
-    """
-    head = _SEPARATOR.join((_MAGIC, str(base), identity, "", "")) + _SEPARATOR
-    room_bytes = (budget - len(head)) // 5 * 4
-    packed = bytearray()
-    at = base
-    for first, end in ranges:
-        step = _varint(first - at) + _varint(end - first)
-        if len(packed) + len(step) > room_bytes:
-            break
-        packed += step
-        at = end
-    return head + base64.b85encode(bytes(packed)).decode()
-
-
-def decode_metadata(text: str | None, base: int, identity: str) -> Restored:
-    """
-    Read what a commit at offset `base` says. Never raises: whoever wrote it, the frontier alone is enough to go on.
-    """
-    text = (text or "").rstrip("\0")
-    if not text:
-        return Restored()
-    parts = text.split(_SEPARATOR, 5)
-    if len(parts) != 6 or parts[0] != _MAGIC:
-        return Restored(ignored="the metadata was not written by redrive")
-    if parts[1] != str(base):
-        return Restored(ignored=f"the map belongs to offset {parts[1][:20]}, the committed one is {base}")
-    if parts[2] != identity:
-        return Restored(ignored="the map belongs to another cluster or an earlier topic of this name")
-    try:
-        return Restored(ranges=_unpack(base64.b85decode(parts[5]), base))
-    except ValueError:
-        return Restored(ignored="the map is damaged")
-
-
-def _unpack(packed: bytes, base: int) -> tuple[Range, ...]:
-    numbers = list(_varints(packed))
-    if len(numbers) % 2:
-        raise ValueError("odd")
-    ranges = []
-    at = base
-    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
-        first = at + gap
-        at = first + length
-        if not length or at >= 1 << 63:
-            raise ValueError("absurd")
-        ranges.append((first, at))
-    return tuple(ranges)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _varints(packed: bytes) -> Iterable[int]:
-    number = shift = 0
-    for byte in packed:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            yield number
-            number = shift = 0
-        elif shift > 63:
-            raise ValueError("too long")
-    if shift:
-        raise ValueError("cut off")

@@ -1,7 +1,7 @@
 """Where an assigned partition begins. Never a client's default: that would skip records, or repeat them, silently."""
 
 from redrive.core.engine import Start
-from redrive.core.offsets import decode_metadata
+from redrive.core.metadata import decode_metadata
 
 
 def start_at_committed(offset: int, metadata: str, identity: str) -> tuple[Start, str]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from redrive.core.notices import RANGES_PER_NOTICE, Notice, overlap, ranges_of, read_end, write_notice
-from redrive.core.offsets import OffsetMap, Range
+from redrive.core.offset_codec import Range
+from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 from redrive.deadletters.replay import Desk
 from redrive.deadletters.states import Author, StateBook

@@ -9,7 +9,7 @@ import msgspec
 
 from redrive.core.dialects import read_envelope
 from redrive.core.notices import RANGES_MOST, Action, ranges_of
-from redrive.core.offsets import Range
+from redrive.core.offset_codec import Range
 from redrive.core.record import TopicPartition, headers_of
 from redrive.deadletters.letters import Position, glance
 from redrive.errors import ReplayRefused

@@ -7,7 +7,8 @@ import msgspec
 
 from redrive.core.dialects import read_due
 from redrive.core.lag import due_of
-from redrive.core.offsets import OffsetMap, identity_of
+from redrive.core.metadata import identity_of
+from redrive.core.offsets import OffsetMap
 from redrive.core.plan import MAX_WAIT_MS
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.starts import start_at_committed

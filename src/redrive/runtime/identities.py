@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from redrive.core.offsets import identity_of
+from redrive.core.metadata import identity_of
 from redrive.runtime.ports import Cluster, TopicInfo
 
 

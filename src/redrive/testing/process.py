@@ -9,7 +9,7 @@ from typing import Any
 from redrive.core.commands import Report, Run, RunResult
 from redrive.core.engine import Engine
 from redrive.core.lane import Lane
-from redrive.core.offsets import identity_of
+from redrive.core.metadata import identity_of
 from redrive.core.plan import GroupPlan
 from redrive.core.settings import Settings
 from redrive.runtime.declaration import Lifespan, ResolvedApp
