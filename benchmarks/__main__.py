@@ -1,7 +1,7 @@
 """
 Runs contestants interleaved, each in a process of its own, and prints medians and ratios.
 
-    scripts/bench                            # everything, five repeats: about half an hour
+    scripts/bench                            # everything, five repeats: about forty minutes
     scripts/bench --repeats 3 w1 w1-record   # some workloads
     scripts/bench --json results.json
 
@@ -24,31 +24,56 @@ import confluent_kafka
 from benchmarks.workload import BOOTSTRAP, drop_topics, make_topic
 from redrive import __version__
 
-BACKLOG_RECORDS = 2_000_000
-STEADY_RECORDS = 900
+
+class Topic(NamedTuple):
+    """What is handled: so many records, whose keys are spread like that. Kept between runs, or written while one is on."""
+
+    name: str
+    records: int
+    spread: str = "own"
+    is_kept: bool = True
 
 
 class Contestant(NamedTuple):
-    """`module` run with `workload` and these variables; `base`: the contestant that its ratio refers to."""
+    """
+    `module` run with `workload` and these variables; `base`: the contestant that its ratio refers to.
+
+    `bar`: what it has to reach: records/s; up to 1 the share of the workload's limit where that is told, else of `base`.
+    """
 
     module: str
     workload: str
     base: str = ""
     env: tuple[tuple[str, str], ...] = ()
+    topic: Topic = Topic("bench-w1", 2_000_000)
+    bar: float | None = None
 
 
 DEFAULTS = (("BENCH_TUNED", "0"),)
+STEADY = Topic("bench-w3", 900, is_kept=False)
+BY_KEY = Topic("bench-w4", 1_000_000, "even")
+FEWER_BY_KEY = Topic("bench-w4-fewer", 100_000, "even")
+ZIPF = Topic("bench-w5", 10_000, "zipf")
 CONTESTANTS = {
     "bare-w1": Contestant("bare", "w1"),
     "bare-w1-default": Contestant("bare", "w1", "bare-w1", DEFAULTS),
-    "w1": Contestant("contestant", "w1", "bare-w1"),
-    "w1-record": Contestant("contestant", "w1-record", "bare-w1"),
+    "w1": Contestant("contestant", "w1", "bare-w1", bar=0.75),
+    "w1-record": Contestant("contestant", "w1-record", "bare-w1", bar=0.65),
     "bare-w1-async": Contestant("bare", "w1-async"),
-    "w1-async": Contestant("contestant", "w1-async", "bare-w1-async"),
+    "w1-async": Contestant("contestant", "w1-async", "bare-w1-async", bar=0.75),
     "bare-w2": Contestant("bare", "w2"),
-    "w2": Contestant("contestant", "w2", "bare-w2"),
-    "bare-w3": Contestant("bare", "w3"),
-    "w3": Contestant("contestant", "w3", "bare-w3"),
+    "w2": Contestant("contestant", "w2", "bare-w2", bar=0.5),
+    "bare-w3": Contestant("bare", "w3", topic=STEADY),
+    "w3": Contestant("contestant", "w3", "bare-w3", topic=STEADY),
+    "w4-quick": Contestant("contestant_by_key", "w4-quick", topic=BY_KEY, bar=150_000),
+    "w4-quick-threads": Contestant("contestant_by_key", "w4-quick-threads", topic=BY_KEY, bar=150_000),
+    "bare-w4": Contestant("bare_by_key", "w4", topic=BY_KEY),
+    "w4": Contestant("contestant_by_key", "w4", "bare-w4", topic=BY_KEY, bar=55_000),
+    "w4-retried": Contestant("contestant_by_key", "w4-retried", "w4", topic=BY_KEY, bar=0.85),
+    "bare-w4-100": Contestant("bare_by_key", "w4-100", topic=FEWER_BY_KEY),
+    "w4-100": Contestant("contestant_by_key", "w4-100", "bare-w4-100", topic=FEWER_BY_KEY, bar=9_000),
+    "bare-w5": Contestant("bare_by_key", "w5", topic=ZIPF),
+    "w5": Contestant("contestant_by_key", "w5", "bare-w5", topic=ZIPF, bar=0.9),
 }
 
 
@@ -56,18 +81,18 @@ def run_once(name: str) -> dict[str, Any]:
     """One run in a fresh process and a fresh group; CPU and memory are the whole process's."""
     contestant = CONTESTANTS[name]
     run = uuid.uuid4().hex[:8]
-    is_steady = contestant.workload == "w3"
-    topic = f"bench-w3-{run}" if is_steady else "bench-w1"
-    records = STEADY_RECORDS if is_steady else BACKLOG_RECORDS
+    topic, records, spread, is_kept = contestant.topic
+    topic = topic if is_kept else f"{topic}-{run}"
     env = {
         **os.environ,
         "BENCH_RUN": run,
         "BENCH_TOPIC": topic,
         "BENCH_RECORDS": str(records),
+        "BENCH_SPREAD": spread,
         **dict(contestant.env),
     }
     feeder = None
-    if is_steady:
+    if not is_kept:
         make_topic(topic)
         feeder = subprocess.Popen([sys.executable, "-m", "benchmarks.feed", "steady"], env=env)
     else:
@@ -99,6 +124,11 @@ def summarise(name: str, runs: list[dict[str, Any]], base_rate: float | None) ->
     if not rates:
         return {"name": name, "error": runs[-1].get("error", "no result")}
     rate = statistics.median(rates)
+    ratio = rate / base_rate if base_rate else None
+    shares = [run["of_limit"] for run in runs if "of_limit" in run]
+    of_limit = round(statistics.median(shares), 3) if shares else None
+    bar = CONTESTANTS[name].bar
+    reached = rate if bar and bar > 1 else of_limit or ratio
     late = {
         key: {what: statistics.median(run[key][what] for run in runs if key in run) for what in runs[0][key]}
         for key in runs[0]
@@ -109,7 +139,10 @@ def summarise(name: str, runs: list[dict[str, Any]], base_rate: float | None) ->
         "rate": rate,
         "rate_min": min(rates),
         "rate_max": max(rates),
-        "ratio": round(rate / base_rate, 3) if base_rate else None,
+        "ratio": round(ratio, 3) if ratio else None,
+        "of_limit": of_limit,
+        "bar": bar,
+        "is_reached": reached is not None and reached >= bar if bar else None,
         "cpu_us": statistics.median(run["cpu_us"] for run in runs),
         "rss_mb": statistics.median(run["rss_mb"] for run in runs),
         "wrong_runs": len(wrong),
@@ -140,12 +173,12 @@ def machine() -> dict[str, str]:
 def table(summaries: dict[str, dict[str, Any]]) -> str:
     """The results as Markdown."""
     lines = [
-        "| workload | records/s, median (min to max) | ratio | of | CPU us/record | RSS MB | lateness ms |"
+        "| workload | records/s, median (min to max) | ratio | of | bar | CPU us/record | RSS MB | lateness ms |"
     ]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|---|")
     for name, one in summaries.items():
         if "error" in one:
-            lines.append(f"| {name} | {one['error']} | | | | | |")
+            lines.append(f"| {name} | {one['error']} | | | | | | |")
             continue
         late = "; ".join(
             f"{key[5:-3]}: p50 {value['p50']:g}, p99 {value['p99']:g}, early {value['early']:g}"
@@ -157,9 +190,18 @@ def table(summaries: dict[str, dict[str, Any]]) -> str:
         rates = f"{one['rate']:,.0f} ({one['rate_min']:,} to {one['rate_max']:,}){wrong}"
         base = CONTESTANTS[name].base
         lines.append(
-            f"| {name} | {rates} | {ratio} | {base} | {one['cpu_us']:g} | {one['rss_mb']:g} | {late} |"
+            f"| {name} | {rates} | {ratio} | {base} | {_bar(one)} | {one['cpu_us']:g} | {one['rss_mb']:g} | {late} |"
         )
     return "\n".join(lines)
+
+
+def _bar(one: dict[str, Any]) -> str:
+    """What was to be reached, and whether it was; with the share of the limit where there is one."""
+    if not one["bar"]:
+        return ""
+    reached = "reached" if one["is_reached"] else "MISSED"
+    share = f"{one['of_limit']:.2f} of the limit, " if one["of_limit"] and one["bar"] <= 1 else ""
+    return f"{share}{one['bar']:,g} {reached}"
 
 
 def main() -> None:

@@ -38,7 +38,8 @@ HELD_MOST = 20_000
 _decode = msgspec.json.decode
 
 
-def _consumer(group: str) -> Consumer:
+def consumer_of(group: str) -> Consumer:
+    """A member that commits when it is told."""
     # What makes the difference: at the default of 1000 a full local queue makes the fetcher sleep a second.
     tuned = {"fetch.queue.backoff.ms": 10} if os.environ.get("BENCH_TUNED", "1") == "1" else {}
     conf: dict[str, Any] = {
@@ -66,7 +67,7 @@ def w1() -> dict[str, object]:
     def handle(value: bytes | None) -> None:
         tally.add(_decode(value or b"")["amount"])
 
-    consumer = _consumer(f"bare-{RUN}")
+    consumer = consumer_of(f"bare-{RUN}")
     consumer.subscribe([TOPIC])
     committed_s = time.monotonic()
     while not tally.done:
@@ -89,7 +90,7 @@ async def w1_async() -> dict[str, object]:
         tally.add(value["amount"])
 
     loop = asyncio.get_running_loop()
-    consumer = _consumer(f"bare-{RUN}")
+    consumer = consumer_of(f"bare-{RUN}")
     consumer.subscribe([TOPIC])
     committed_s = time.monotonic()
     while not tally.done:
@@ -111,7 +112,7 @@ class RetryLoop:
         self._attempts, self._delays_s = attempts, delays_s
         self._retry_topic = f"{TOPIC}-retry-{RUN}"
         make_topic(self._retry_topic)
-        self._source, self._retries = _consumer(f"bare-{RUN}"), _consumer(f"bare-{RUN}-retry")
+        self._source, self._retries = consumer_of(f"bare-{RUN}"), consumer_of(f"bare-{RUN}-retry")
         self._producer = Producer(
             {
                 "bootstrap.servers": BOOTSTRAP,

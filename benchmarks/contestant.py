@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.workload import (
     BOOTSTRAP,
@@ -32,7 +32,8 @@ from redrive.cli.run import tune_gc
 LOOK_S = 0.05
 
 
-def _app(delays: tuple[str, ...]) -> tuple[App, RetryPolicy, list[str]]:
+def app_of(delays: tuple[str, ...], **more: str) -> tuple[App, list[str]]:
+    """An app with topics of its own, for tiers of these delays; and what to delete when it is through. `more`: settings."""
     names = [f"{TOPIC}.retry.{delay}.{RUN}" for delay in delays]
     own = [*names, f"{TOPIC}.dlq.{RUN}", f"{TOPIC}.dlq.{RUN}.state", f"{TOPIC}.replay.{RUN}"]
     for name in own:
@@ -43,8 +44,17 @@ def _app(delays: tuple[str, ...]) -> tuple[App, RetryPolicy, list[str]]:
         "dlq_topic": "{topic}.dlq." + RUN,
         "replay_topic": "{topic}.replay." + RUN,
         "http": "127.0.0.1:0",
+        **more,
     }
-    return App(f"redrive-{RUN}", settings=settings), RetryPolicy(*delays), own
+    return App(f"redrive-{RUN}", settings=settings), own
+
+
+class Counted(Protocol):
+    """An account of what was handled, of whichever workload."""
+
+    done: bool
+
+    def report(self) -> dict[str, object]: ...
 
 
 def w1(app: App, policy: RetryPolicy) -> Tally:
@@ -91,7 +101,7 @@ def attempts(app: App, policy: RetryPolicy, fails: Callable[[int], bool]) -> Att
     return counted
 
 
-async def serve(app: App, counted: Tally | Attempts) -> dict[str, object]:
+async def serve(app: App, counted: Counted) -> dict[str, object]:
     """Until all records are handled; then what was committed must be all of it."""
     tune_gc()
     async with app.serving() as service:
@@ -106,9 +116,10 @@ def main(name: str) -> None:
     """Run one workload and print its result."""
     end_after(280)
     delays = {"w2": ("1s",), "w3": ("1s", "5s")}.get(name, ())
-    app, policy, topics = _app(delays)
+    app, topics = app_of(delays)
+    policy = RetryPolicy(*delays)
     if name in ("w2", "w3"):
-        counted: Tally | Attempts = attempts(app, policy, every_tenth if name == "w2" else every)
+        counted: Counted = attempts(app, policy, every_tenth if name == "w2" else every)
     else:
         counted = {"w1": w1, "w1-record": w1_record, "w1-async": w1_async}[name](app, policy)
     report = asyncio.run(serve(app, counted))

@@ -1,5 +1,5 @@
 """
-Fills topics: `python -m benchmarks.feed backlog` (W1, W2), `python -m benchmarks.feed steady` (W3, 50 records/s).
+Fills topics: `python -m benchmarks.feed backlog` (all others), `python -m benchmarks.feed steady` (W3, 50 records/s).
 """
 
 import os
@@ -8,9 +8,11 @@ import time
 
 from confluent_kafka import Producer
 
+from benchmarks.by_key import keys_of
 from benchmarks.workload import (
     BOOTSTRAP,
     RECORDS,
+    SPREAD,
     TOPIC,
     count_records,
     drop_topics,
@@ -31,12 +33,17 @@ def backlog() -> None:
     time.sleep(1)  # a deletion goes on after it was answered
     make_topic(TOPIC)
     producer = Producer(
-        {"bootstrap.servers": BOOTSTRAP, "linger.ms": 20, "queue.buffering.max.messages": 500_000}
+        {
+            "bootstrap.servers": BOOTSTRAP,
+            "linger.ms": 20,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 500_000,
+        }
     )
-    for number in range(RECORDS):
+    for number, key in enumerate(keys_of(SPREAD, RECORDS)):
         while True:
             try:
-                producer.produce(TOPIC, value_of(number), key_of(number), headers=HEADERS)
+                producer.produce(TOPIC, value_of(number), key_of(key), headers=HEADERS)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -14,6 +14,8 @@ BOOTSTRAP = os.environ.get("BENCH_BOOTSTRAP", "127.0.0.1:29092")
 #: Records to handle before a run ends.
 RECORDS = int(os.environ.get("BENCH_RECORDS", "2000000"))
 TOPIC = os.environ.get("BENCH_TOPIC", "bench-w1")
+#: How the records of the topic are spread over keys, as `by_key.keys_of` has it.
+SPREAD = os.environ.get("BENCH_SPREAD", "own")
 #: Unique for each run: group and retry topics.
 RUN = os.environ.get("BENCH_RUN", "try")
 PARTITIONS = 4
@@ -41,9 +43,9 @@ def value_of(number: int) -> bytes:
     return json.dumps(order, separators=(",", ":")).encode()
 
 
-def key_of(number: int) -> bytes:
-    """A key of its own for every record."""
-    return b"key-%012d" % number
+def key_of(key: int) -> bytes:
+    """The bytes of a key."""
+    return b"key-%012d" % key
 
 
 def make_topic(name: str) -> None:
