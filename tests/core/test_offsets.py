@@ -60,6 +60,12 @@ class TestTheMapOfOnePartition:
         offsets.settle(15)
         assert offsets.finished_above_frontier() == ((12, 15), (20, 30))
 
+    def test_what_it_finished_and_what_the_owner_before_did_are_one_range_where_they_touch(self):
+        offsets = OffsetMap(10, ((15, 18), (20, 30)))
+        offsets.open([10])
+        offsets.settle(16)
+        assert offsets.finished_above_frontier() == ((11, 18), (20, 30))
+
     @given(st.sets(st.integers(0, 300)), st.integers(0, 301), st.data())
     def test_frontier_and_map_say_exactly_what_is_finished(self, fetched, end, data):
         handed_out = sorted(offset for offset in fetched if offset < end)

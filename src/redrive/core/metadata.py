@@ -10,7 +10,7 @@ import base64
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -108,7 +108,7 @@ HEADS_MOST = heads_that_fit()
 
 def encode_metadata(
     base: int,
-    ranges: Iterable[Range],
+    ranges: Sequence[Range],
     identity: str,
     *,
     ledger: Ledger = NO_LEDGER,
@@ -119,7 +119,7 @@ def encode_metadata(
     Magic, base offset, identity, ledger, heads, map, checksum: at most `budget` characters while ledger and heads leave
     room for it (`heads_that_fit`); what is left goes to the map.
 
-    `ranges`: finished, ascending, at or above `base`. `heads`: by their offsets, at or above `base`. Raises ValueError for
+    `ranges`: finished, ascending and apart, at or above `base`. `heads`: by their offsets, at or above `base`. Raises ValueError for
     a nonce of other characters, and for heads below `base` or with times before 1970.
     """
     told = _SEPARATOR.join((_MAGIC, str(base), identity, _ledger_text(ledger), _heads_text(base, heads), ""))

@@ -8,34 +8,35 @@ a hole. Each costs time by the room, never by the range: what doesn't fit isn't 
 
 import base64
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 Range = tuple[int, int]
 """A half-open range of offsets: first, end."""
 
 _RUNS, _SPARSE, _BITMAP = "r", "s", "b"
 _FINISHED = re.compile("1+")
+_ONE = ord("1")
 #: Offsets are signed 64-bit numbers.
 _END_OF_OFFSETS = 1 << 63
 
 
-def encode_map(base: int, ranges: Iterable[Range], room_chars: int) -> str:
+def encode_map(base: int, ranges: Sequence[Range], room_chars: int) -> str:
     """
     Give a text of at most `room_chars` that names as many of the finished offsets as fit, the nearest to `base` first.
 
-    `ranges`: finished, ascending, at or above `base`. Of encodings that say the same the shortest is taken. Empty when
+    `ranges`: finished, ascending and apart, at or above `base`. Of encodings that say the same the shortest is taken. Empty when
     there is nothing to say or no room to say it.
     """
-    found = _joined(ranges)
-    if not found:
+    if not ranges:
         return ""
     room_bytes = _bytes_in(room_chars - 1)
     said, _, tag, packed = max(
         (said, -len(packed), tag, packed)
         for tag, (packed, said) in (
-            (_RUNS, _pack_runs(base, found, room_bytes)),
-            (_SPARSE, _pack_sparse(base, found, room_bytes)),
-            (_BITMAP, _pack_bitmap(base, found, room_bytes)),
+            (_RUNS, _pack_runs(base, ranges, room_bytes)),
+            (_SPARSE, _pack_sparse(base, ranges, room_bytes)),
+            (_BITMAP, _pack_bitmap(base, ranges, room_bytes)),
         )
     )
     return tag + base64.b85encode(packed).decode() if said else ""
@@ -70,24 +71,13 @@ def unpack_runs(packed: bytes, base: int) -> tuple[Range, ...]:
     return tuple(ranges)
 
 
-def _joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges that touch are one: the codec need not tell where."""
-    found: list[Range] = []
-    for first, end in ranges:
-        if found and found[-1][1] == first:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((first, end))
-    return found
-
-
 def _bytes_in(chars: int) -> int:
     """How many bytes fit: base85 writes four as five characters, and a rest of n as n + 1."""
     whole, rest = divmod(max(0, chars), 5)
     return 4 * whole + max(0, rest - 1)
 
 
-def _pack_runs(base: int, ranges: list[Range], room_bytes: int) -> tuple[bytes, int]:
+def _pack_runs(base: int, ranges: Sequence[Range], room_bytes: int) -> tuple[bytes, int]:
     packed = bytearray()
     at = base
     said = 0
@@ -101,7 +91,7 @@ def _pack_runs(base: int, ranges: list[Range], room_bytes: int) -> tuple[bytes, 
     return bytes(packed), said
 
 
-def _unfinished(base: int, ranges: list[Range]) -> Iterator[int]:
+def _unfinished(base: int, ranges: Sequence[Range]) -> Iterator[int]:
     """The unfinished offsets below the last finished one, then the end of the range."""
     at = base
     for first, end in ranges:
@@ -110,7 +100,7 @@ def _unfinished(base: int, ranges: list[Range]) -> Iterator[int]:
     yield at
 
 
-def _pack_sparse(base: int, ranges: list[Range], room_bytes: int) -> tuple[bytes, int]:
+def _pack_sparse(base: int, ranges: Sequence[Range], room_bytes: int) -> tuple[bytes, int]:
     """
     Each number is how many finished offsets lie before the next unfinished one. The last one's offset is the end: of it and
     above nothing is said, so that every beginning of the numbers is a map of its own.
@@ -120,7 +110,10 @@ def _pack_sparse(base: int, ranges: list[Range], room_bytes: int) -> tuple[bytes
     said = size = 0
     for offset in _unfinished(base, ranges):
         finished = offset - at
-        packed += _varint(finished)
+        if finished < 0x80:
+            packed.append(finished)
+        else:
+            packed += _varint(finished)
         if len(packed) > room_bytes:
             break
         if finished:
@@ -140,17 +133,16 @@ def _unpack_sparse(packed: bytes, base: int) -> tuple[Range, ...]:
     return tuple(ranges)
 
 
-def _pack_bitmap(base: int, ranges: list[Range], room_bytes: int) -> tuple[bytes, int]:
+def _pack_bitmap(base: int, ranges: Sequence[Range], room_bytes: int) -> tuple[bytes, int]:
     """One bit an offset, from `base` on, the lowest bit of a byte first; the last byte isn't zero."""
     width = min(room_bytes * 8, ranges[-1][1] - base)
     digits = bytearray(b"0") * width
-    said = 0
-    for first, end in ranges:
-        low, high = first - base, min(end - base, width)
-        if low >= width:
-            break
-        digits[low:high] = b"1" * (high - low)
-        said += high - low
+    for first, end in ranges[: bisect_left(ranges, (base + width, 0))]:
+        if end - first == 1:
+            digits[first - base] = _ONE
+        else:
+            digits[first - base : end - base] = b"1" * (min(end - base, width) - (first - base))
+    said = digits.count(_ONE)
     if not said:
         return b"", 0
     bits = int(digits[::-1], 2)
@@ -164,16 +156,13 @@ def _unpack_bitmap(packed: bytes, base: int) -> tuple[Range, ...]:
 
 def _varint(number: int) -> bytes:
     if number < 0x80:
-        return _SHORT[number]
+        return bytes((number,))
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-_SHORT = tuple(bytes([number]) for number in range(0x80))
 
 
 def _varints(packed: bytes) -> Iterator[int]:

@@ -10,13 +10,16 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import islice, pairwise
 
-from redrive.core.metadata import encode_metadata
+from redrive.core.metadata import METADATA_BUDGET_CHARS, encode_metadata
 from redrive.core.offset_codec import Range
 
 __all__ = ["OffsetMap", "Range"]
 
-#: More unfinished offsets than this are not looked through for a map: what fits into a commit ends long before.
-_SCAN_OFFSETS = 20_000
+# What no commit's map can tell is not looked for: a bitmap reaches so many offsets, other maps not so many ranges.
+_REACH_OFFSETS = METADATA_BUDGET_CHARS * 4 // 5 * 8
+_REACH_RANGES = METADATA_BUDGET_CHARS * 4 // 5
+_BATCH = 1_024
+_SCAN_BATCHES = 64
 
 
 class OffsetMap:
@@ -79,17 +82,30 @@ class OffsetMap:
         return at >= 0 and offset < self._restored[at][1]
 
     def finished_above_frontier(self) -> tuple[Range, ...]:
-        """The finished ranges from the frontier on; nothing above the highest finished offset is claimed."""
-        if not self._open:
-            ranges: list[Range] = []
-        else:
-            edges = list(islice(self._open, _SCAN_OFFSETS))
-            if len(edges) == len(self._open):
-                edges.append(self.settled)
-            ranges = [(a + 1, b) for a, b in pairwise(edges) if b > a + 1]
+        """The finished ranges from the frontier on, apart; nothing above the highest finished offset is claimed."""
+        ranges = self._between_open()
         floor = self.settled
-        ranges.extend((max(a, floor), b) for a, b in self._restored if b > floor)
-        return tuple(ranges)
+        restored = [(max(a, floor), b) for a, b in self._restored if b > floor]
+        if ranges and restored and ranges[-1][1] == restored[0][0]:
+            restored[0] = (ranges.pop()[0], restored[0][1])
+        return (*ranges, *restored)
+
+    def _between_open(self) -> list[Range]:
+        """Looks at no more than a commit can tell, a batch at a time: the rest may be a hundred times as much."""
+        ranges: list[Range] = []
+        edges = iter(self._open)
+        at = next(edges, self.settled)
+        reach = at + _REACH_OFFSETS
+        for _ in range(_SCAN_BATCHES):
+            batch = list(islice(edges, _BATCH))
+            is_last = len(batch) < _BATCH
+            if is_last:
+                batch.append(self.settled)
+            ranges += [(a + 1, b) for a, b in pairwise((at, *batch)) if b > a + 1]
+            at = batch[-1]
+            if is_last or (at > reach and len(ranges) > _REACH_RANGES):
+                break
+        return ranges
 
     def snapshot(self, identity: str) -> tuple[int, str]:
         """The frontier and its metadata, of one moment: what one commit says about this partition."""
