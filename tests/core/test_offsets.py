@@ -2,7 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from redrive.core.metadata import METADATA_BUDGET_CHARS, decode_metadata, encode_metadata
 from redrive.core.offsets import OffsetMap
 
 
@@ -83,3 +85,75 @@ class TestTheMapOfOnePartition:
             if offset < frontier or any(first <= offset < last for first, last in above)
         }
         assert claimed == set(range(end)) - (set(opened) - closed)
+
+
+def exists(offset):
+    """Whether there is a record at this offset: the rest are transaction markers and what was compacted away."""
+    return offset * 2_654_435_761 % 2**32 > 2**30
+
+
+class AgainstSets(RuleBasedStateMachine):
+    """An offset map beside the sets that it stands for, over several owners of the partition."""
+
+    def __init__(self):
+        super().__init__()
+        self.offsets = OffsetMap(0)
+        self.next_offset = 0
+        self.open = set()
+        self.finished = set()
+
+    @rule(most=st.integers(1, 60))
+    def fetch(self, most):
+        records = [offset for offset in range(self.next_offset, self.next_offset + most) if exists(offset)]
+        if not records:
+            return
+        self.next_offset = records[-1] + 1
+        left = [offset for offset in records if not self.offsets.was_finished(offset)]
+        assert left == [offset for offset in records if offset not in self.finished]
+        self.offsets.open(left)
+        self.offsets.settle(self.next_offset)
+        self.open.update(left)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def finish(self, data):
+        done = data.draw(st.sets(st.sampled_from(sorted(self.open)), min_size=1))
+        if len(done) == 1:
+            self.offsets.close(*done)
+        self.offsets.close_all(done)  # again, as a late acknowledgement may
+        self.open -= done
+        self.finished |= done
+
+    @rule(budget=st.sampled_from([METADATA_BUDGET_CHARS, 60, 45, 0]))
+    def change_hands(self, budget):
+        frontier = self.offsets.frontier
+        text = encode_metadata(frontier, self.offsets.finished_above_frontier(), "id", budget=budget)
+        read = decode_metadata(text, frontier, "id")
+        kept = claimed(frontier, read.ranges)
+        assert kept <= self.finished
+        if budget == METADATA_BUDGET_CHARS:
+            assert kept == self.finished
+        self.offsets, self.next_offset = OffsetMap(frontier, read.ranges), frontier
+        self.finished, self.open = kept, set()
+
+    @invariant()
+    def the_frontier_is_the_first_unfinished_one(self):
+        assert self.offsets.frontier == min(self.open, default=self.offsets.settled)
+        assert self.offsets.open_count == len(self.open)
+
+    @invariant()
+    def what_is_claimed_is_what_is_finished(self):
+        assert claimed(self.offsets.frontier, self.offsets.finished_above_frontier()) == self.finished
+
+    @invariant()
+    def ranges_ascend_and_are_apart(self):
+        edges = [edge for pair in self.offsets.finished_above_frontier() for edge in pair]
+        assert edges == sorted(set(edges))
+
+
+def claimed(frontier, ranges):
+    """The records that a commit claims to be finished."""
+    return {offset for pair in ((0, frontier), *ranges) for offset in range(*pair) if exists(offset)}
+
+
+TestAgainstSets = AgainstSets.TestCase
