@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER, Changed
+from redrive.adapters.kafka_settings import CONSUMER, GROUP_PROTOCOLS, PRODUCER, TRANSACTIONS, Changed
 from redrive.console.asking import Field
 from redrive.console.operations import OPERATIONS, Operation
 from redrive.core.catalogue import ALIASES, EVENTS, METRICS, SUPERVISOR_METRICS, LogEvent, Metric
@@ -347,6 +347,10 @@ def _client_settings() -> str:
             "## Producer of retries and dead letters",
             "",
             *_table(PRODUCER),
+            "",
+            "## Producer of transactions, with delivery `exactly-once`: as above, and",
+            "",
+            *_table(TRANSACTIONS),
             "",
         ]
     )

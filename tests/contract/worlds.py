@@ -8,12 +8,15 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from redrive.adapters.kafka_cluster import KafkaCluster
-from redrive.adapters.kafka_settings import client_conf, consumer_conf, producer_conf
+from redrive.adapters.kafka_settings import client_conf, consumer_conf, producer_conf, transactor_conf
 from redrive.adapters.kafka_sink import KafkaSink
 from redrive.adapters.kafka_source import KafkaSource
+from redrive.adapters.kafka_transactor import KafkaTransactor
 from redrive.core.record import RawRecord, TopicPartition
-from redrive.runtime.ports import Cluster, Sink, Source
+from redrive.runtime.clock import SystemClock
+from redrive.runtime.ports import Cluster, Sink, Source, Transactor
 from redrive.sim.cluster import SimCluster
+from redrive.sim.transactor import SimTransactor
 from tests.plain_kafka import Given, Headers, admin_of, create_topics, read_all, send, unique
 from tests.waiting import until
 
@@ -45,6 +48,9 @@ class World(Protocol):
 
     def sink(self) -> Sink:
         """A producer; writes that are made together share a batch."""
+
+    def transactor(self, transactional_id: str) -> Transactor:
+        """A transactional producer; those of the same id before it are fenced."""
 
     def send(self, key: TopicPartition, *records: Given) -> None:
         """Write records as any client does."""
@@ -82,6 +88,9 @@ class SimWorld:
 
     def sink(self) -> Sink:
         return self.sim.sink()
+
+    def transactor(self, transactional_id: str) -> Transactor:
+        return SimTransactor(self.sim, transactional_id)
 
     def send(self, key: TopicPartition, *records: Given) -> None:
         for record in records:
@@ -134,6 +143,11 @@ class KafkaWorld:
         sink = KafkaSink(producer_conf({**self._user, "linger.ms": 50}))
         self._open.append(lambda: sink.close(5))
         return sink
+
+    def transactor(self, transactional_id: str) -> Transactor:
+        transactor = KafkaTransactor(transactor_conf(self._user, transactional_id), SystemClock().mono_ms)
+        self._open.append(lambda: transactor.close(5))
+        return transactor
 
     def send(self, key: TopicPartition, *records: Given) -> None:
         send(self._bootstrap, key.topic, [record._replace(partition=key.partition) for record in records])

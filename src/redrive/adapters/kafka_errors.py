@@ -15,6 +15,7 @@ _REFUSING = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: Resource.TOPIC,
     KafkaError.GROUP_AUTHORIZATION_FAILED: Resource.GROUP,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: Resource.CLUSTER,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Resource.TRANSACTIONAL_ID,
 }
 _NAMED = re.compile(r'property:? "?([a-z_]+(?:\.[a-z_]+)*)|^([a-z]+(?:\.[a-z]+)+)')
 _MAKING = re.compile(r"^Failed to create [a-z ]+: ")

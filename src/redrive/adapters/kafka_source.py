@@ -68,6 +68,7 @@ class KafkaSource:
         #: Of partitions that were started: the offset that comes next, None for the beginning.
         self._next: dict[TopicPartition, int | None] = {}
         self._commit_out: Commit | None = None
+        self.membership: Any = None
         self._has_joined = False
         self._is_down = False
         self._is_closed = False
@@ -97,6 +98,7 @@ class KafkaSource:
             self._look_whether_joined()
         if self._broken is not None:
             raise self._broken
+        self.membership = self.client.consumer_group_metadata()
         return self._by_partition(batch) if batch else []
 
     def problems(self) -> list[SourceProblem]:

@@ -36,6 +36,7 @@ class Resource(StrEnum):
     TOPIC = "topic"
     GROUP = "group"
     CLUSTER = "cluster"
+    TRANSACTIONAL_ID = "transactional-id"
 
 
 @dataclass(frozen=True, slots=True)

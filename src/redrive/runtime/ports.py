@@ -14,6 +14,7 @@ from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
 from redrive.core.doctor.observed import ObservedGroup, Skew
 from redrive.core.health import Health
 from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.transactions import Outcome, Transaction
 
 Fetched = list[tuple[TopicPartition, list[RawRecord]]]
 """Records by partition, ascending within each; a partition may come more than once."""
@@ -61,7 +62,12 @@ class Source(Protocol):
     A member of a consumer group. Every method is called by one thread only, the pump.
 
     Nothing it does may skip a record by itself: partitions start where `start_at` says, and errors come as problems.
+
+    `membership`: what proves to the group, for a transactor, that what was polled so far is ours. It is of the moment when
+    the last `poll` ended: one of a later moment would pass offsets of partitions that have gone to others since.
     """
+
+    membership: Any
 
     def join(self, topics: Sequence[str], events: GroupEvents) -> None:
         """Subscribe. Returns at once; assignments come from `poll`."""
@@ -147,6 +153,31 @@ class Sink(Protocol):
 
     def close(self, timeout_s: float) -> None:
         """Wait for what is on its way, then end. What is left unanswered is not confirmed."""
+        ...
+
+
+class Transactor(Protocol):
+    """
+    Writes, and the offsets they belong to, in one transaction. Called by the pump only; it waits for nothing.
+
+    `problem`: why it can't work for now; empty when it can. Read by any thread.
+    """
+
+    problem: str
+
+    def submit(self, transaction: Transaction, membership: Any) -> None:
+        """
+        Carry out a transaction, the only one that is on its way. `membership`: what the source gave after it was polled for
+        the records that this is about; offsets of partitions that have gone to others since are refused.
+        """
+        ...
+
+    def outcomes(self) -> list[Outcome]:
+        """What became of the transaction, once it is known for certain; each is told once."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Wait at most so long for the transaction on its way, then end. What is unknown by then stays unknown."""
         ...
 
 

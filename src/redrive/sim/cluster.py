@@ -21,6 +21,7 @@ from redrive.sim.records import Header, SimRecord
 from redrive.sim.sink import SimSink
 from redrive.sim.source import SimSource
 from redrive.sim.topics import PartitionLog, Topic
+from redrive.sim.transactor import Coordinator, OpenTransaction
 
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -42,6 +43,7 @@ class SimCluster:
         self.is_down = False
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
+        self.coordinator = Coordinator(self.clock)
         self._topics_made = 0
         self._keyless = 0
 
@@ -97,17 +99,20 @@ class SimCluster:
         headers: Sequence[Header] = (),
         partition: int = -1,
         timestamp_ms: int | None = None,
+        transaction: OpenTransaction | None = None,
     ) -> SimRecord:
-        """Store a record as any client's producer would. Raises PortError when the topic or partition is missing."""
+        """
+        Store a record as any client's producer would; in a transaction it is seen when that is committed. Raises PortError when the topic
+        or partition is missing.
+        """
         known = self.topics.get(topic)
         if known is not None and partition == -1:
             partition = self._choose(key, len(known.partitions))
         log = self.partition(TopicPartition(topic, partition))
         if log is None:
             raise PortError(f"there is no topic {topic} with a partition {partition}")
-        return log.append(
-            key, value, headers, int(self.clock.wall_ms()) if timestamp_ms is None else timestamp_ms
-        )
+        at_ms = int(self.clock.wall_ms()) if timestamp_ms is None else timestamp_ms
+        return log.append(key, value, headers, at_ms, transaction)
 
     def records(self, topic: str) -> list[SimRecord]:
         """All records of a topic, partition by partition."""

@@ -35,6 +35,10 @@ class Faults:
         self.commits_are_held = False
         #: `committed()` gets no answer for these partitions, as while another member's transaction is open.
         self.uncertain: set[TopicPartition] = set()
+        #: Transactions stay open while this is set: their writes are there, and hide what comes behind them.
+        self.transactions_are_held = False
+        self._aborts: list[str] = []
+        self._lost_outcomes = 0
         self._refusals: dict[str, list[Refusal]] = {}
         self._lost_acks: Counter[str] = Counter()
         self._refused_commits: list[str] = []
@@ -53,6 +57,24 @@ class Faults:
     def refuse_commits(self, count: int, why: str = "coordinator not available") -> None:
         """Refuse all partitions of the next `count` commits."""
         self._refused_commits.extend([why] * count)
+
+    def abort_transactions(self, count: int, why: str = "coordinator not available") -> None:
+        """Abort the next `count` transactions, for a reason that lies with none of their writes."""
+        self._aborts.extend([why] * count)
+
+    def lose_outcomes(self, count: int) -> None:
+        """Commit the next `count` transactions, and let nobody hear of it."""
+        self._lost_outcomes += count
+
+    def next_abort(self) -> str | None:
+        """Uses up one abort."""
+        return self._aborts.pop(0) if self._aborts else None
+
+    def next_outcome_is_lost(self) -> bool:
+        """Uses up one lost outcome."""
+        is_lost = self._lost_outcomes > 0
+        self._lost_outcomes -= is_lost
+        return is_lost
 
     def next_refusal(self, topic: str) -> Refusal | None:
         """Uses up one refusal of a write."""

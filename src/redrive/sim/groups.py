@@ -7,6 +7,7 @@ nobody else is disturbed, and same-numbered partitions of equally sized topics g
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 from redrive.core.record import TopicPartition
 from redrive.runtime.ports import Committed
@@ -14,6 +15,12 @@ from redrive.runtime.ports import Committed
 #: Kafka's defaults: how long a dead process keeps its partitions, and a living one that doesn't poll.
 SESSION_TIMEOUT_MS = 45_000.0
 MAX_POLL_INTERVAL_MS = 300_000.0
+#: The broker's `offset.metadata.max.bytes` less the NUL that the client adds, in UTF-16 units.
+METADATA_UNITS = 4095
+#: Larger commit requests fail as a whole.
+COMMIT_CHARS = 1_000_000
+UNKNOWN_MEMBER = "unknown member"
+STALE_EPOCH = "stale member epoch"
 
 
 class Member:
@@ -33,6 +40,14 @@ class Member:
         if self.killed_mono_ms is not None:
             return mono_ms >= self.killed_mono_ms + SESSION_TIMEOUT_MS
         return mono_ms >= self.polled_mono_ms + MAX_POLL_INTERVAL_MS
+
+
+class Membership(NamedTuple):
+    """Who a member was in the epoch in which it polled last; the proof that comes with offsets."""
+
+    group: "Group"
+    member: Member | None
+    epoch: int
 
 
 class Group:
@@ -76,6 +91,27 @@ class Group:
         """What the member may take now: its target, without what others still hold."""
         held = {key for other in self.members if other is not member for key in other.owned}
         return sorted(member.target - member.owned - held)
+
+    def refused(
+        self, membership: "Membership", offsets: Mapping[TopicPartition, tuple[int, str]]
+    ) -> dict[TopicPartition, str]:
+        """Which of these offsets the coordinator doesn't take from that member, and why."""
+        member, refused = membership.member, dict[TopicPartition, str]()
+        if member not in self.members:
+            return dict.fromkeys(offsets, UNKNOWN_MEMBER)
+        if sum(len(text) + 100 for _, text in offsets.values()) > COMMIT_CHARS:
+            return dict.fromkeys(offsets, "unknown broker error")
+        for key, (_, text) in offsets.items():
+            if membership.epoch != self.epoch and key not in member.owned:
+                # Within an epoch nobody asks who owns a partition: real brokers don't either.
+                refused[key] = STALE_EPOCH
+            elif len(text.encode("utf-16-le")) // 2 > METADATA_UNITS:
+                refused[key] = "offset metadata too large"
+        return refused
+
+    def store(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """These are committed."""
+        self.offsets.update((key, Committed(offset, text)) for key, (offset, text) in offsets.items())
 
     def _assign(self) -> None:
         self.epoch += 1

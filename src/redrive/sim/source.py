@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 from redrive.core.commands import Commit
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
-from redrive.sim.groups import Group, Member
+from redrive.sim.groups import Group, Member, Membership
 
 if TYPE_CHECKING:
     from redrive.sim.cluster import SimCluster
 
-#: The broker's `offset.metadata.max.bytes` less the NUL that the client adds, in UTF-16 units.
-METADATA_UNITS = 4095
-#: Larger commit requests fail as a whole.
-COMMIT_CHARS = 1_000_000
 COMMIT_NOW_TIMEOUT_MS = 5_000.0
 
 Answer = tuple[int, dict[TopicPartition, str]]
@@ -40,6 +36,7 @@ class SimSource:
         self._missing: set[str] = set()
         self._turn = -1
         self._problems: list[SourceProblem] = []
+        self.membership: Membership | None = None
         #: Commits on their way, with the group's epoch in which they were sent.
         self._commits: deque[tuple[int, Commit]] = deque()
 
@@ -63,6 +60,7 @@ class SimSource:
             clock.pass_time(timeout_s * 1000)
             return []
         happened = self._meet_group(self._events)
+        self.membership = Membership(self._group, self.member, self._group.epoch)
         fetched = self._fetch(most)
         if not fetched and not happened:
             clock.pass_time(timeout_s * 1000)
@@ -77,7 +75,8 @@ class SimSource:
     ) -> Mapping[TopicPartition, Committed]:
         if self._cluster.is_down:
             return {}
-        known, uncertain = self._group.offsets, self._cluster.faults.uncertain
+        known = self._group.offsets
+        uncertain = self._cluster.faults.uncertain | self._cluster.coordinator.undecided(self._group)
         return {key: known.get(key, Committed(None)) for key in keys if key not in uncertain}
 
     def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
@@ -199,21 +198,10 @@ class SimSource:
     ) -> dict[TopicPartition, str]:
         """What the coordinator does with a commit of that epoch: the refused partitions and why."""
         refusal = self._cluster.faults.next_commit_refusal()
-        if refusal is None and self.member not in self._group.members:
-            refusal = "unknown member"
-        if refusal is None and sum(len(text) + 100 for _, text in offsets.values()) > COMMIT_CHARS:
-            refusal = "unknown broker error"
         if refusal is not None:
             return dict.fromkeys(offsets, refusal)
-        refused: dict[TopicPartition, str] = {}
-        for key, (offset, text) in offsets.items():
-            if epoch != self._group.epoch and not self._owns(key):
-                # Within an epoch nobody asks who owns a partition: real brokers don't either.
-                refused[key] = "stale member epoch"
-            elif len(text.encode("utf-16-le")) // 2 > METADATA_UNITS:
-                refused[key] = "offset metadata too large"
-            else:
-                self._group.offsets[key] = Committed(offset, text)
+        refused = self._group.refused(Membership(self._group, self.member, epoch), offsets)
+        self._group.store({key: value for key, value in offsets.items() if key not in refused})
         return refused
 
     def _owns(self, key: TopicPartition) -> bool:

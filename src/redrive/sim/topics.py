@@ -28,11 +28,31 @@ class PartitionLog:
         self.start = 0
         self.end = 0
         self._records: list[SimRecord] = []
+        #: First offsets of transactions that are neither committed nor aborted, by whose they are.
+        self._open: dict[object, int] = {}
+
+    @property
+    def stable_end(self) -> int:
+        """Readers see nothing at or above: a transaction is open there."""
+        return min(self._open.values(), default=self.end)
+
+    def end_transaction(self, transaction: object, aborted: Iterable[SimRecord] = ()) -> None:
+        """Its records are seen from now on, but for the aborted ones: they never were. A marker uses up an offset."""
+        self._open.pop(transaction, None)
+        self.punch(record.offset() for record in aborted)
+        self.append_marker()
 
     def append(
-        self, key: bytes | None, value: bytes | None, headers: Sequence[Header], timestamp_ms: int
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        timestamp_ms: int,
+        transaction: object = None,
     ) -> SimRecord:
-        """Store a record at the end."""
+        """Store a record at the end. In a transaction it is seen when that is committed."""
+        if transaction is not None:
+            self._open.setdefault(transaction, self.end)
         record = SimRecord(self.topic, self.number, self.end, key, value, headers, timestamp_ms)
         self._records.append(record)
         self.end += 1
@@ -53,12 +73,15 @@ class PartitionLog:
         del self._records[: bisect_left(self._records, self.start, key=_offset_of)]
 
     def read(self, offset: int, most: int) -> list[SimRecord]:
-        """Up to `most` records at or above `offset`, ascending."""
+        """Up to `most` records at or above `offset`, ascending; of transactions only those that are committed."""
         at = bisect_left(self._records, offset, key=_offset_of)
-        return self._records[at : at + most]
+        if not self._open:
+            return self._records[at : at + most]
+        end = bisect_left(self._records, self.stable_end, key=_offset_of)
+        return self._records[at : min(at + most, end)]
 
     def __iter__(self) -> Iterator[SimRecord]:
-        return iter(tuple(self._records))
+        return iter(tuple(self.read(self.start, len(self._records))))
 
 
 class Topic:
