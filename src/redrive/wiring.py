@@ -9,13 +9,16 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from redrive._version import __version__
 from redrive.core.acls import service_acls
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
-from redrive.core.health import Health
+from redrive.core.inspection import WorkersSeen, WorkerState
 from redrive.core.membership import instance_id
 from redrive.core.notices import Posted
+from redrive.core.pausing import Pausing
 from redrive.core.plan import GroupPlan
 from redrive.core.readings import Bounds, Depth, Look
 from redrive.core.record import TopicPartition
@@ -41,10 +44,11 @@ from redrive.runtime.planning import (
     waiting_topics,
     wanted_topics,
 )
-from redrive.runtime.ports import Cluster, Sink, TopicInfo
+from redrive.runtime.ports import Cluster, Sink, TopicInfo, Views
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.runtime.reporting import Reporter
 from redrive.runtime.service import Service
+from redrive.runtime.worker_states import state_of
 
 if TYPE_CHECKING:
     from redrive.adapters.kafka_cluster import KafkaCluster
@@ -53,11 +57,9 @@ _log = logging.getLogger("redrive")
 
 
 class Show(Protocol):
-    """How an app shows itself while the block runs, by any thread: its health, and its page of metrics."""
+    """How an app is shown while the block runs."""
 
-    def __call__(
-        self, health: Callable[[], Health], metrics: Callable[[], bytes]
-    ) -> contextlib.AbstractContextManager[object]: ...
+    def __call__(self, views: Views) -> contextlib.AbstractContextManager[object]: ...
 
 
 @asynccontextmanager
@@ -97,9 +99,9 @@ async def serve(
         parts = parts._replace(notices=notices.take)
         service = _service(resolved, settings, parts, reporter)
         letters = _letters(resolved, settings, parts, reporter) if resolved.on_dead_letter else None
-        show = show or (_over_http(settings.http) if settings.http else None)
+        show = show or (_over_http(settings) if settings.http else None)
         if show is not None:
-            stack.enter_context(_observed(show, service, letters, settings, parts, reporter))
+            stack.enter_context(_observed(show, service, letters, settings, parts, reporter, worker))
         if letters is not None:
             stack.push_async_callback(letters.stop)
             await letters.start(resources)
@@ -175,7 +177,7 @@ class Parts(NamedTuple):
     cluster: Cluster
     topics: Mapping[str, TopicInfo]
     identity: Callable[[str], str]
-    notices: Callable[[], Sequence[Posted]] = tuple
+    notices: Callable[[], Sequence[Posted | Pausing]] = tuple
 
     @property
     def counts(self) -> dict[str, int]:
@@ -288,13 +290,17 @@ def _pumping(
     )
 
 
-def _over_http(address: str) -> Show:
-    from redrive.adapters.http_probe import start_probe
+def _over_http(settings: Settings) -> Show:
+    from redrive.adapters.http_probe import Shown, start_probe
 
     @contextlib.contextmanager
-    def show(health: Callable[[], Health], metrics: Callable[[], bytes]) -> Generator[None, None, None]:
-        with contextlib.closing(start_probe(address, health=health, metrics=metrics)) as probe:
-            _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, address)
+    def show(views: Views) -> Generator[None, None, None]:
+        def state() -> bytes:
+            return msgspec.json.encode(WorkersSeen(workers=(views.state(),)))
+
+        shown = Shown(views.health, views.metrics, state, settings.http_token)
+        with contextlib.closing(start_probe(settings.http, shown)) as probe:
+            _log.info("/livez, /readyz and /metrics at port %s (http=%s)", probe.port, settings.http)
             yield
 
     return show
@@ -308,14 +314,20 @@ def _observed(
     settings: Settings,
     parts: Parts,
     reporter: Reporter,
+    worker: int,
 ) -> Generator[None, None, None]:
-    """Health, and metrics where the settings want them, as `show` shows them."""
+    """Health and state, and metrics where the settings want them, as `show` shows them."""
     clock = SystemClock()
+
+    def state() -> WorkerState:
+        pumps = {name: each.pump for name, each in _at_work(parts.plan.group, service, letters).items()}
+        return state_of(pumps, parts.plan.translator, worker, clock)
+
     with contextlib.ExitStack() as stack:
         metrics: Callable[[], bytes] = bytes
         if settings.http:
             metrics = stack.enter_context(_metrics(service, letters, settings, parts, reporter))
-        stack.enter_context(show(lambda: health_of(service.pump, clock), metrics))
+        stack.enter_context(show(Views(lambda: health_of(service.pump, clock), metrics, state)))
         yield
 
 
@@ -332,9 +344,7 @@ def _metrics(
     clock, pump, group = SystemClock(), service.pump, parts.plan.group
 
     def services() -> dict[str, Service]:
-        """All groups of this process that are, or were, at work."""
-        beside = letters.service if letters is not None else None
-        return {group: service} if beside is None else {group: service, letter_group(group): beside}
+        return _at_work(group, service, letters)
 
     ends = EndOffsets(lambda: [each.pump.engine for each in services().values()], parts.cluster, clock)
     depths = _depths(pump.engine, settings, parts, reporter, clock)
@@ -351,6 +361,12 @@ def _metrics(
         ends.start()
         depths.start()
         yield exporter.page
+
+
+def _at_work(group: str, service: Service, letters: LetterService | None) -> dict[str, Service]:
+    """All groups of this process that are, or were, at work."""
+    beside = letters.service if letters is not None else None
+    return {group: service} if beside is None else {group: service, letter_group(group): beside}
 
 
 class Known(NamedTuple):

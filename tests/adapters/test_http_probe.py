@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from redrive.adapters.http_probe import CONNECTIONS, HEAD_BYTES, start_probe
+from redrive.adapters.http_probe import CONNECTIONS, HEAD_BYTES, Shown, start_probe
 from redrive.core.health import Health, ListenerHealth
 from redrive.errors import PortError, SettingsError
 
@@ -32,19 +32,27 @@ DEAD = Health(
 )  # fmt: skip
 
 
+TOKEN = "s3cret-s3cret-s3cret"
+NOTHING = Shown(lambda: WELL, bytes)
+
+
 class Served:
     """A probe whose health and metrics a test sets."""
 
-    def __init__(self):
+    def __init__(self, token=TOKEN):
         self.reset()
-        self.probe = start_probe("127.0.0.1:0", health=lambda: self.health, metrics=self._metrics)
+        self.probe = start_probe("127.0.0.1:0", Shown(lambda: self.health, self._metrics, self._state, token))
 
     def reset(self):
         self.health = WELL
         self.metrics = lambda: b"# HELP a b\na 1\n"
+        self.state = lambda: b'{"workers": []}\n'
 
     def _metrics(self):
         return self.metrics()
+
+    def _state(self):
+        return self.state()
 
     def request(self, method, path, headers=()):
         """Status, headers and body."""
@@ -139,7 +147,7 @@ def test_head_answers_like_get_without_the_body(served):
 
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/livez/x", "//livez/..", "/dlq", "/%6civez"])
 def test_other_paths_are_not_found_and_the_answer_names_those_there_are(served, path):
-    assert served.get(path) == (404, "404 there are /livez, /readyz and /metrics\n")
+    assert served.get(path) == (404, "404 there are /livez, /readyz, /metrics and /worker\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
@@ -228,7 +236,7 @@ def test_a_client_that_dawdles_is_cut_off(served):
 
 def test_a_port_that_is_taken_is_told(served):
     with pytest.raises(PortError) as refused:
-        start_probe(f"127.0.0.1:{served.probe.port}", health=lambda: WELL, metrics=bytes)
+        start_probe(f"127.0.0.1:{served.probe.port}", NOTHING)
     assert str(refused.value) == (
         f"http: can't listen on 127.0.0.1:{served.probe.port}: another process has this port; "
         "choose another one, or port 0 for any that is free"
@@ -237,7 +245,7 @@ def test_a_port_that_is_taken_is_told(served):
 
 def test_an_address_of_another_machine_is_told():
     with pytest.raises(PortError, match="this machine has no such address"):
-        start_probe("192.0.2.1:0", health=lambda: WELL, metrics=bytes)
+        start_probe("192.0.2.1:0", NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +253,7 @@ def test_an_address_of_another_machine_is_told():
 )
 def test_what_is_no_address_is_refused_before_anything_starts(address):
     with pytest.raises(SettingsError) as refused:
-        start_probe(address, health=lambda: WELL, metrics=bytes)
+        start_probe(address, NOTHING)
     assert str(refused.value) == f"http: {address!r} is no address; write host:port, such as 127.0.0.1:9600"
 
 
@@ -253,16 +261,60 @@ def test_a_closed_probe_gives_its_port_back():
     first = Served().probe
     first.close()
     first.close()
-    again = start_probe(f"127.0.0.1:{first.port}", health=lambda: WELL, metrics=bytes)
+    again = start_probe(f"127.0.0.1:{first.port}", NOTHING)
     again.close()
     assert again.port == first.port
 
 
 def test_it_listens_on_ipv6_too():
     try:
-        probe = start_probe("[::1]:0", health=lambda: WELL, metrics=bytes)
+        probe = start_probe("[::1]:0", NOTHING)
     except PortError:
         pytest.skip("this machine has no IPv6")
     with contextlib.closing(probe), socket.create_connection(("::1", probe.port), timeout=10) as connection:
         connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.0 200"
+
+
+def test_what_a_worker_is_at_is_told_to_the_bearer_of_the_token(served):
+    status, headers, body = served.request("GET", "/worker", [("Authorization", f"Bearer {TOKEN}")])
+    assert (status, headers["Content-Type"], body) == (200, "application/json", b'{"workers": []}\n')
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "", "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN,
+        f"Bearer {TOKEN.upper()}", "Bearer \u00e4\u00f6", "Bearer " + "x" * 4000,
+    ],
+)  # fmt: skip
+def test_without_the_token_it_is_not_told(served, given):
+    served.state = None  # would be a 500
+    status, headers, body = served.request("GET", "/worker", [("Authorization", given)])
+    assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="redrive"')
+    assert body == b"401 send the http_token of this process: Authorization: Bearer ...\n"
+
+
+def test_a_request_without_a_word_of_a_token_is_refused_too(served):
+    assert served.request("GET", "/worker")[0] == 401
+
+
+@pytest.mark.parametrize("given", ["Bearer ", "Bearer x", f"Bearer {TOKEN}"])
+def test_where_no_token_is_set_nobody_is_told_and_the_answer_says_why(given):
+    with contextlib.closing((open_to_all := Served(token="")).probe):
+        status, _, body = open_to_all.request("GET", "/worker", [("Authorization", given)])
+    assert (status, body) == (
+        404,
+        b"404 no http_token is set, so this process tells nobody what it is at; set REDRIVE_HTTP_TOKEN and restart it\n",
+    )
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_nothing_can_be_changed_over_http_by_whoever_has_the_token(served, method):
+    assert served.request(method, "/worker", [("Authorization", f"Bearer {TOKEN}")])[0] == 405
+
+
+def test_a_body_however_large_is_never_read(served):
+    with served.connect() as connection:
+        connection.sendall(b"POST /worker HTTP/1.1\r\nContent-Length: 1000000000000\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.0 405")

@@ -21,6 +21,8 @@ WORKER = """
 import contextlib, os, sys, threading
 from redrive.adapters.worker_channel import WorkerChannel
 from redrive.core.health import Health
+from redrive.core.inspection import WorkerState
+from redrive.runtime.ports import Views
 
 channel, how, file = WorkerChannel(int(sys.argv[1])), sys.argv[2], sys.argv[3]
 
@@ -45,7 +47,13 @@ def metrics():
     counted += 1
     return b"counted %d" % counted
 
-with channel.answering(lambda: health, metrics):
+def state():
+    return WorkerState(
+        worker=0, host="h", pid=os.getpid(), version="1", now_ms=7, step_age_s=0.0, is_ready=True, why=(),
+        listeners=(), partitions=(),
+    )
+
+with channel.answering(Views(lambda: health, metrics, state)):
     note("works")
     stop.wait()
     note("drains")
@@ -92,9 +100,9 @@ def crew(tmp_path):
 
 def test_a_worker_answers_how_it_is_and_with_metrics_where_they_are_asked_for(crew):
     crew.start()
-    crew.workers.ask(0, 1, metrics=False)
+    crew.workers.ask(0, 1, "health")
     (told,) = crew.next()
-    crew.workers.ask(0, 2, metrics=True)
+    crew.workers.ask(0, 2, "metrics")
     (more,) = crew.next()
     assert isinstance(told, WorkerTold)
     assert (told.worker, told.answer.serial, told.answer.health.is_ready, told.answer.page) == (
@@ -106,9 +114,19 @@ def test_a_worker_answers_how_it_is_and_with_metrics_where_they_are_asked_for(cr
     assert (more.answer.serial, more.answer.page) == (2, b"counted 1")
 
 
+def test_a_worker_tells_what_it_is_at_where_that_is_asked_for(crew):
+    crew.start()
+    crew.workers.ask(0, 1, "state")
+    (told,) = crew.next()
+    assert (told.answer.state.now_ms, told.answer.page) == (7, b"")
+    crew.workers.ask(0, 2, "health")
+    (more,) = crew.next()
+    assert more.answer.state is None
+
+
 def test_a_worker_that_is_starting_answers_that_it_lives(crew):
     crew.start("starts for ever", awaits="starts")
-    crew.workers.ask(0, 1, metrics=True)
+    crew.workers.ask(0, 1, "metrics")
     (told,) = crew.next()
     assert (told.answer.serial, told.answer.health, told.answer.page) == (1, None, b"")
 
@@ -152,7 +170,7 @@ def test_nothing_is_said_to_who_is_gone_or_never_was(crew):
     crew.workers.kill(0)
     crew.next()
     for worker in (0, 7):
-        crew.workers.ask(worker, 1, metrics=True)
+        crew.workers.ask(worker, 1, "metrics")
         crew.workers.drain(worker)
         crew.workers.kill(worker)
     crew.workers.wake()

@@ -1,11 +1,14 @@
 """
-`/livez`, `/readyz` and `/metrics` for orchestrators and Prometheus, from the standard library.
+`/livez`, `/readyz` and `/metrics` for orchestrators and Prometheus, `/worker` for operators; from the standard library.
 
-Read-only and without secrets: states, counts, names of listeners. Nothing that a client sends or leaves undone holds
-up anything: a request head is short and comes within seconds, and when connections pile up the oldest gives way.
+Read-only: whoever wants something done writes it to Kafka, where rights are kept. The first three tell states, counts
+and names of listeners to anybody; what a worker is at (`/worker`) is told to the bearer of a token, and without a token
+to nobody. Nothing that a client sends or leaves undone holds up anything: a request head is short and comes within
+seconds, a body is never read, and when connections pile up the oldest gives way.
 """
 
 import errno
+import hmac
 import io
 import logging
 import os
@@ -16,7 +19,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -48,6 +51,18 @@ class Judged(Protocol):
     def why(self) -> tuple[str, ...]: ...
 
 
+class Shown(NamedTuple):
+    """
+    What is told where. `health`, `metrics`: to anybody. `state`: what the process is at, as JSON, to whoever sends `token`;
+    with an empty one to nobody. All three are called by several threads.
+    """
+
+    health: Callable[[], Judged]
+    metrics: Callable[[], bytes]
+    state: Callable[[], bytes] = bytes
+    token: str = ""
+
+
 class Probe:
     """A running probe server. `port` is the real one, also when 0 was asked for."""
 
@@ -66,19 +81,19 @@ class Probe:
         self._thread.join()
 
 
-def start_probe(address: str, *, health: Callable[[], Judged], metrics: Callable[[], bytes]) -> Probe:
+def start_probe(address: str, shown: Shown) -> Probe:
     """
     Answer GET and HEAD at `address` (`host:port`; `[::1]:9600` for IPv6; port 0: any free one) in threads of its own.
 
     `/livez` and `/readyz`: 200 and `ok`, or 503 and why; with `?verbose` or `Accept: application/json` all of `health`.
-    `/metrics`: what `metrics` gives. Both are called by several threads.
+    `/metrics`: what `metrics` gives. `/worker`: what `state` gives; 401 without the token, 404 where there is none.
 
     Raises SettingsError for an address that can't be read, PortError for one that can't be used.
     """
     host, port = _host_and_port(address)
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server = _Server(place, family, health, metrics)
+        server = _Server(place, family, shown)
     except OSError as error:
         raise PortError(f"http: can't listen on {address}: {_reason(error)}") from error
     return Probe(server)
@@ -93,11 +108,9 @@ class _Server(ThreadingMixIn, TCPServer):
     # On Windows this option means to take a port that another process has.
     allow_reuse_address = os.name != "nt"
 
-    def __init__(
-        self, place: Any, family: int, health: Callable[[], Judged], metrics: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, place: Any, family: int, shown: Shown) -> None:
         self.address_family = family
-        self.health, self.metrics = health, metrics
+        self.shown = shown
         #: Connections that have a thread, oldest first.
         self._open: dict[socket.socket, None] = {}
         super().__init__(place, _Handler)
@@ -120,6 +133,31 @@ class _Server(ThreadingMixIn, TCPServer):
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):  # a client that goes away or dawdles is no news
             _LOGGER.error("A request for probes or metrics broke off; records go on.", exc_info=error)
+
+
+class _Found(NamedTuple):
+    """An answer; `more`: headers besides those that each has."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    more: tuple[tuple[str, str], ...] = ()
+
+
+_ONLY_READS = _Found(
+    HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"405 only GET and HEAD\n", (("Allow", "GET, HEAD"),)
+)
+_NO_TOKEN_SET = _Found(
+    HTTPStatus.NOT_FOUND,
+    _TEXT,
+    b"404 no http_token is set, so this process tells nobody what it is at; set REDRIVE_HTTP_TOKEN and restart it\n",
+)
+_NOT_TOLD = _Found(
+    HTTPStatus.UNAUTHORIZED,
+    _TEXT,
+    b"401 send the http_token of this process: Authorization: Bearer ...\n",
+    (("WWW-Authenticate", 'Bearer realm="redrive"'),),
+)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -169,37 +207,47 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path, _, query = self.path.partition("?")
-        more: dict[str, str] = {}
-        if self.command not in ("GET", "HEAD"):
-            status, content_type, body = HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"405 only GET and HEAD\n"
-            more = {"Allow": "GET, HEAD"}
-        else:
-            try:
-                status, content_type, body = self._found(path, query)
-            except Exception:
-                _LOGGER.exception("%s can't be answered; records go on.", path)
-                status, content_type, body = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"500 see the log\n"
-        self.send_response(status)
-        more |= {"Content-Type": content_type, "Content-Length": str(len(body)), "Cache-Control": "no-store"}
-        for name, value in more.items():
+        try:
+            answer = self._found(path, query) if self.command in ("GET", "HEAD") else _ONLY_READS
+        except Exception:
+            _LOGGER.exception("%s can't be answered; records go on.", path)
+            answer = _Found(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"500 see the log\n")
+        self.send_response(answer.status)
+        headers = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
+        for name, value in (headers | {"Cache-Control": "no-store"} | dict(answer.more)).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self.wfile.write(answer.body)
 
-    def _found(self, path: str, query: str) -> tuple[HTTPStatus, str, bytes]:
+    def _found(self, path: str, query: str) -> "_Found":
+        shown = self._server.shown
         if path == "/metrics":
-            return HTTPStatus.OK, _METRICS, self._server.metrics()
+            return _Found(HTTPStatus.OK, _METRICS, shown.metrics())
+        if path == "/worker":
+            return self._state(shown)
         if path not in ("/livez", "/readyz"):
-            return HTTPStatus.NOT_FOUND, _TEXT, b"404 there are /livez, /readyz and /metrics\n"
-        health = self._server.health()
+            return _Found(
+                HTTPStatus.NOT_FOUND, _TEXT, b"404 there are /livez, /readyz, /metrics and /worker\n"
+            )
+        health = shown.health()
         is_well = health.is_live if path == "/livez" else health.is_ready
         status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
         is_verbose = any(part.partition("=")[0] == "verbose" for part in query.split("&"))
         if is_verbose or _JSON in self.headers.get("Accept", ""):
-            return status, _JSON, msgspec.json.format(msgspec.json.encode(health)) + b"\n"
+            return _Found(status, _JSON, msgspec.json.format(msgspec.json.encode(health)) + b"\n")
         why = ("ok",) if is_well else health.why
-        return status, _TEXT, "".join(f"{text}\n" for text in why).encode()
+        return _Found(status, _TEXT, "".join(f"{text}\n" for text in why).encode())
+
+    def _state(self, shown: Shown) -> "_Found":
+        if not shown.token:
+            return _NO_TOKEN_SET
+        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        # Not by ==, whose time tells how many characters were right.
+        is_right = hmac.compare_digest(given.strip().encode(), shown.token.encode())
+        if scheme.lower() != "bearer" or not is_right:
+            return _NOT_TOLD
+        return _Found(HTTPStatus.OK, _JSON, shown.state())
 
     @property
     def _server(self) -> _Server:

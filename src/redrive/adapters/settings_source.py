@@ -30,7 +30,7 @@ _TEST_PREFIX = "REDRIVE_TEST_"
 _KNOWN = {path for path in PATHS if path not in TABLES} | {
     f"{table}.{name}" for table, names in TABLES.items() for name in names
 }
-_NEVER_TOLD = frozenset({"console.token"})
+_NEVER_TOLD = frozenset({"console.token", "http_token"})
 
 
 def load_settings(
@@ -215,6 +215,7 @@ def _read(values: Mapping[str, object], options: Mapping[str, object]) -> tuple[
         return settings, [Problem(path, _why(each)) for path, each in unread.items()]
     read: dict[str, Any] = {field: getattr(model, path) for path, field in PATHS.items()}
     read["kafka"] = ClientOptions((name, secret.get_secret_value()) for name, secret in model.kafka.items())
+    read["http_token"] = model.http_token.get_secret_value()
     console = model.console.model_dump() | {"token": model.console.token.get_secret_value()}
     read["console"] = ConsoleSettings(**console)
     return Settings(**read), []
@@ -311,6 +312,7 @@ class _Model(BaseModel):
     dialects: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.dialects
     own_dialects: dict[str, Any] = {}
     http: str = _DEFAULT.http
+    http_token: SecretStr = SecretStr(_DEFAULT.http_token)
     unresolved_refresh: _Duration = _DEFAULT.unresolved_refresh_ms
     metrics_aliases: bool = _DEFAULT.metrics_aliases
     log_level: Annotated[str, BeforeValidator(_upper)] = _DEFAULT.log_level

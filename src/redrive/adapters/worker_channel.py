@@ -12,8 +12,7 @@ from contextlib import contextmanager
 import msgspec
 
 from redrive.adapters.worker_processes import LENGTH, MOST_BYTES
-from redrive.core.health import Health
-from redrive.runtime.ports import Answer
+from redrive.runtime.ports import Answer, Views
 
 #: A supervisor that is frozen takes no last words; the end of this process doesn't wait for it.
 _SEND_TIMEOUT_S = 5
@@ -38,7 +37,7 @@ class WorkerChannel:
         self._lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
         self._is_told = False
-        self._look: tuple[Callable[[], Health], Callable[[], bytes]] | None = None
+        self._views: Views | None = None
         threading.Thread(target=self._listen, name="redrive-supervised", daemon=True).start()
 
     def when_told(self, stop: Callable[[], None]) -> None:
@@ -46,16 +45,14 @@ class WorkerChannel:
         self._stop = stop
 
     @contextmanager
-    def answering(
-        self, health: Callable[[], Health], metrics: Callable[[], bytes]
-    ) -> Generator[None, None, None]:
+    def answering(self, views: Views) -> Generator[None, None, None]:
         """Answer by these while the block runs, and unasked once more at its end: those are the last words."""
-        self._look = (health, metrics)
+        self._views = views
         try:
             yield
         finally:
-            self._answer(0, wants_metrics=True)
-            self._look = None
+            self._answer(0, "metrics")
+            self._views = None
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError), self._stream.makefile("rb") as lines:
@@ -64,7 +61,7 @@ class WorkerChannel:
                 if word == "drain":
                     self._end("The supervisor asks this worker to end")
                 else:
-                    self._answer(int(serial), wants_metrics=word == "metrics")
+                    self._answer(int(serial), word)
         self._end("The supervisor is gone, so this worker ends too")
 
     def _end(self, why: str) -> None:
@@ -76,13 +73,13 @@ class WorkerChannel:
         with contextlib.suppress(RuntimeError):  # it has ended meanwhile, and its event loop with it
             self._stop()
 
-    def _answer(self, serial: int, *, wants_metrics: bool) -> None:
-        look = self._look
+    def _answer(self, serial: int, question: str) -> None:
+        views = self._views
         try:
             answer = Answer(serial)
-            if look is not None:
-                health, metrics = look
-                answer = Answer(serial, health(), _bounded(metrics()) if wants_metrics else b"")
+            if views is not None:
+                page = _bounded(views.metrics()) if question == "metrics" else b""
+                answer = Answer(serial, views.health(), page, views.state() if question == "state" else None)
         except Exception:
             _log.exception("The supervisor's question can't be answered; records go on.")
             return

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from redrive.errors import PortError
-from redrive.runtime.ports import Answer, WorkerEnded, WorkerEvent, WorkerTold
+from redrive.runtime.ports import Answer, Question, WorkerEnded, WorkerEvent, WorkerTold
 
 #: A page of metrics is some hundred kilobytes at most; a worker leaves a larger one out.
 MOST_BYTES = 32 << 20
@@ -54,8 +54,8 @@ class WorkerProcesses:
         self._processes[worker] = _Process(worker, process, ours, self._events.put)
         return process.pid
 
-    def ask(self, worker: int, serial: int, *, metrics: bool) -> None:
-        self._say(worker, f"{'metrics' if metrics else 'health'} {serial}\n")
+    def ask(self, worker: int, serial: int, question: Question) -> None:
+        self._say(worker, f"{question} {serial}\n")
 
     def drain(self, worker: int) -> None:
         # Not by a signal: service managers signal all processes themselves, and a second one would end it at once.

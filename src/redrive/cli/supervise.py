@@ -7,15 +7,19 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import msgspec
+
 from redrive.adapters.worker_processes import WorkerProcesses, refuse_where_workers_cannot_be
 from redrive.cli.context import Loaded
 from redrive.core.membership import instance_id
+from redrive.core.settings import Settings
 from redrive.core.supervision import Supervision
 from redrive.runtime.clock import SystemClock
 from redrive.runtime.reporting import Reporter
 from redrive.runtime.running import most_drain_s
 from redrive.runtime.supervising import Supervisor, own_metrics, supervise_until_stopped
 from redrive.runtime.worker_metrics import WorkerMetrics
+from redrive.runtime.worker_states import WorkerStates
 
 _log = logging.getLogger("redrive")
 
@@ -35,7 +39,7 @@ def supervise(loaded: Loaded, count: int) -> int:
     instance_id(settings, group=group, host=socket.gethostname(), worker=count - 1)
     clock = SystemClock()
     reporter = Reporter(clock)
-    metrics = None
+    metrics, states = None, WorkerStates() if settings.http and settings.http_token else None
     if settings.http:
         from redrive.adapters.prometheus_pages import read_page
 
@@ -48,8 +52,9 @@ def supervise(loaded: Loaded, count: int) -> int:
         report=reporter,
         watched=reporter.flush,
         metrics=metrics,
+        states=states,
     )
-    with _over_http(supervisor, settings.http, group) if settings.http else contextlib.nullcontext():
+    with _over_http(supervisor, settings, group) if settings.http else contextlib.nullcontext():
         code = supervise_until_stopped(supervisor)
     reporter.flush(at_end=True)
     return code
@@ -62,13 +67,19 @@ def _command(worker: int, descriptor: int) -> list[str]:
 
 
 @contextmanager
-def _over_http(supervisor: Supervisor, address: str, group: str) -> Generator[None, None, None]:
-    from redrive.adapters.http_probe import start_probe
+def _over_http(supervisor: Supervisor, settings: Settings, group: str) -> Generator[None, None, None]:
+    from redrive.adapters.http_probe import Shown, start_probe
     from redrive.adapters.prometheus_pages import write_page
 
     def metrics() -> bytes:
         return write_page([*own_metrics(supervisor.health(), group), *supervisor.page()])
 
-    with contextlib.closing(start_probe(address, health=supervisor.health, metrics=metrics)) as probe:
-        _log.info("/livez, /readyz and /metrics of all workers at port %s (http=%s)", probe.port, address)
+    def state() -> bytes:
+        return msgspec.json.encode(supervisor.state())
+
+    shown = Shown(supervisor.health, metrics, state, settings.http_token)
+    with contextlib.closing(start_probe(settings.http, shown)) as probe:
+        _log.info(
+            "/livez, /readyz and /metrics of all workers at port %s (http=%s)", probe.port, settings.http
+        )
         yield

@@ -20,6 +20,7 @@ OUTCOMES = (
     "dead-lettered",
     "skipped",
     "discarded",
+    "skipped-by-operator",
     "given-up",
     "passed-by",
     "restored",
@@ -71,7 +72,7 @@ RECORDS = Metric(
     (*_SOURCE, "outcome"),
     "What became of records; topic is the listener's source topic. handled: the handler returned. retried: written to a "
     "tier. dead-lettered: sent to the dead-letter topic. skipped: the handler raised Skip. discarded: taken off its "
-    "tier by `redrive retries discard`. given-up: dropped by "
+    "tier by `redrive retries discard`. skipped-by-operator: got past by `redrive worker skip`. given-up: dropped by "
     'give_up="skip", or failed by a handler of dead letters. passed-by: another group\'s on a shared tier or dead-letter '
     "topic. restored: finished by the owner before, not run again. lost: deleted by retention before this group read "
     "them.",
@@ -202,6 +203,13 @@ BRAKE = Metric(
     _LISTENER,
     "1 while more than half of the last minute's records became dead letters and intake is slowed to one a second.",
 )
+PAUSED = Metric(
+    "redrive_listener_paused",
+    "gauge",
+    "",
+    _LISTENER,
+    "1 while a person has paused the listener (`redrive worker pause`) for all processes of its group.",
+)
 OUTAGE = Metric(
     "redrive_outage_on",
     "gauge",
@@ -311,6 +319,7 @@ METRICS = (
     OLDEST_UNRESOLVED,
     RETENTION_LEFT,
     LISTENER_INFO,
+    PAUSED,
     BRAKE,
     OUTAGE,
     OUTAGES,
@@ -467,6 +476,30 @@ _EVENTS = (
         "don't run again; each one is written down in %(state)s, and its copy stays on %(tier)s until retention deletes it.",
         ("tier", "job"),
         at_once=5,
+    ),
+    LogEvent(
+        "listener-paused",
+        "warning",
+        "Listener %(listener)s is paused in all processes of its group, by %(who)s: %(why)s. No new records are handled and "
+        "retries wait; nothing is lost.",
+        ("listener",),
+        at_once=5,
+    ),
+    LogEvent(
+        "listener-resumed",
+        "info",
+        "Listener %(listener)s goes on, as %(who)s asked: %(why)s.",
+        ("listener",),
+        at_once=5,
+    ),
+    LogEvent(
+        "record-skipped",
+        "warning",
+        "Listener %(listener)s gets past %(topic)s/%(partition)s/%(offset)s without it, as %(who)s asked (job %(job)s): "
+        "%(why)s. It doesn't run again and is no dead letter; that stands in %(state)s, the record stays on its topic until "
+        "retention deletes it.",
+        ("listener",),
+        at_once=20,
     ),
     LogEvent(
         "notices-unread",

@@ -82,7 +82,7 @@ class ListenerCounters:
         #: Dead letters decided on, by reason.
         self.dead = dict.fromkeys(reasons, 0)
         #: Finished without a successor on purpose, by why: the handler's Skip, a person's notice, or `give_up="skip"`.
-        self.dropped = dict.fromkeys(("skip", "discarded", *reasons), 0)
+        self.dropped = dict.fromkeys(("skip", "discarded", "skipped-by-operator", *reasons), 0)
         #: Runs of the handler that failed, whatever became of the record.
         self.failed_runs = 0
         #: Records of other groups on a shared tier.

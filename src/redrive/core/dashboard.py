@@ -28,6 +28,7 @@ from redrive.core.catalogue import (
     OLDEST_UNRESOLVED,
     OUTAGE,
     OUTAGES,
+    PAUSED,
     PAUSED_PARTITIONS,
     PUMP_STEP_AGE,
     RECORDS,
@@ -139,6 +140,7 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
         _one(ENVELOPE_ERRORS, _grown(ENVELOPE_ERRORS, "listener"), "{{listener}}", "Unreadable headers"),
         _one(OUTAGES, _grown(OUTAGES, "listener"), "{{listener}}", "Outages that began"),
         _one(BRAKE, f"max by (listener) ({BRAKE.name}{{{_MINE}}})", "{{listener}}", "Brake"),
+        _one(PAUSED, f"max by (listener) ({PAUSED.name}{{{_MINE}}})", "{{listener}}", "Paused by a person"),
     ),
     "Retries": (
         _one(RETRIES, _rate(RETRIES, "tier"), "{{tier}}", "Retries by tier", unit="rps"),

@@ -1,8 +1,8 @@
 """
 Notices: what a person wants with records that wait in retry topics, while workers hold these in memory.
 
-A notice says of some offsets of one tier partition, and one group: *hurry* (due now) or *discard* (never run again). It
-is written to the state topic beside the dead-letter topic, which every worker of the group reads: before it starts, and
+A notice says of some offsets of one tier partition, and one group: *hurry* (due now) or *discard* (never run again); of one
+record of any partition of the group, also a source's: *skip* (get past it, though it is stuck). It is written to the state topic beside the dead-letter topic, which every worker of the group reads: before it starts, and
 then every two seconds. It changes nothing on the tier: the records stay where they are, and who owns a record is still
 decided by the group protocol alone.
 
@@ -17,7 +17,8 @@ decided by the group protocol alone.
   it is unfinished, and the next owner reads record and notice again. The record itself stays on its topic until
   retention deletes it.
 - **Too late is told.** What a worker has handed to a handler is not stopped. A record that is finished without an end of
-  its own was run: whoever asked to discard it is told so.
+  its own was run: whoever asked to discard it is told so. One to be skipped that is with a handler is skipped when that
+  fails, instead of tried again or put aside.
 - **A notice outlives crashes and rebalances**: it stays in the topic, and counts for whoever owns the partition.
 
 A notice belongs to a topic by its *identity* (cluster and topic id), so a topic that was made anew isn't touched. Where
@@ -31,9 +32,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from redrive.core.offset_codec import Range
+from redrive.core.pausing import is_pausing
 from redrive.core.record import TopicPartition
 
-Action = Literal["hurry", "discard"]
+Action = Literal["hurry", "discard", "skip"]
 
 #: What keys of the state topic begin with that aren't a letter's position; ":" is in no topic's name.
 NOTICE, END = "notice:", "retry:"
@@ -62,9 +64,9 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """What a worker writes down of a record that it discarded; the notice's own words, and when it was done."""
+    """What a worker writes down of a record that it ended for a person; the notice's own words, and when it was done."""
 
-    state: Literal["discarded"]
+    state: Literal["discarded", "skipped"]
     who: str
     when_ms: int
     job: str
@@ -85,9 +87,14 @@ _decode_end = msgspec.json.Decoder(Ended).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError)
 
 
+def is_for_workers(key: bytes | None) -> bool:
+    """Whether a record of a state topic is something that workers have to read."""
+    return is_notice(key) or is_pausing(key)
+
+
 def is_of_retries(key: bytes | None) -> bool:
-    """Whether a record of a state topic is about retries, and not about a dead letter."""
-    return (key or b"").startswith((NOTICE.encode(), END.encode()))
+    """Whether a record of a state topic is for workers or by them, and not about a dead letter."""
+    return (key or b"").startswith((NOTICE.encode(), END.encode())) or is_pausing(key)
 
 
 def is_notice(key: bytes | None) -> bool:
@@ -132,13 +139,14 @@ def _is_sound(notice: Notice) -> bool:
 
 
 def write_end(partition: TopicPartition, offset: int, notice: Notice, now_ms: int) -> tuple[bytes, bytes]:
-    """Key and value of the record that says that a worker discarded this one."""
+    """Key and value of the record that says that a worker ended this one."""
     key = f"{END}{partition.topic}/{partition.partition}/{offset}"
-    return key.encode(), _encode(Ended("discarded", notice.who, now_ms, notice.job, notice.why))
+    state: Literal["discarded", "skipped"] = "skipped" if notice.action == "skip" else "discarded"
+    return key.encode(), _encode(Ended(state, notice.who, now_ms, notice.job, notice.why))
 
 
 def read_end(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, int, Ended] | None:
-    """Gives which record was discarded, and by which job; None where this says nothing of the kind. Never raises."""
+    """Gives which record was ended for a person, and by which job; None where this says nothing of the kind. Never raises."""
     if value is None or not (key or b"").startswith(END.encode()):
         return None
     try:
@@ -190,10 +198,10 @@ class Board:
         return any(one.ranges[0][0] < end and first < one.ranges[-1][1] for one in notices)
 
     def about(self, partition: TopicPartition, offsets: Sequence[int]) -> Mapping[int, Notice]:
-        """Which notice counts for each of ascending offsets that one is about: of several a discard, else the earliest."""
+        """Which notice counts for each of ascending offsets that one is about: of several one that ends it, else the earliest."""
         notices = self._posted.get(partition, {}).values()
         found: dict[int, Notice] = {}
-        for notice in sorted(notices, key=lambda one: (one.action == "discard", -one.when_ms)):
+        for notice in sorted(notices, key=lambda one: (one.action != "hurry", -one.when_ms)):
             for first, end in notice.ranges:
                 within = offsets[bisect_left(offsets, first) : bisect_left(offsets, end)]
                 found.update(dict.fromkeys(within, notice))

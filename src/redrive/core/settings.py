@@ -99,6 +99,8 @@ class Settings:
     own_dialects: Mapping[str, object] = field(default_factory=dict)
     #: Where probes and metrics are served, `host:port`; empty: nowhere.
     http: str = ""
+    #: What a request for a worker's state there must carry as its bearer token; empty: nobody is told it. Never shown.
+    http_token: str = field(default="", repr=False)
     #: How often the unresolved dead letters are counted for the metrics.
     unresolved_refresh_ms: int = 30_000
     #: Tells dead letters also as `kafka_dlq_messages_total` and `kafka_dlq_size`, which many teams' alerts use.
@@ -323,12 +325,30 @@ def _address(settings: Settings) -> _Problems:
     matched = _ADDRESS.fullmatch(settings.http)
     if settings.http and (matched is None or int(matched[1]) > 65_535):
         yield "http", f"{settings.http!r} is no address to serve at: write host:port, such as 127.0.0.1:9600"
+    yield from _token("http_token", settings.http_token)
 
 
 #: What 128 bits take in hexadecimal is more; what a person makes up is mostly less.
 _SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+
+
+def _token(path: str, token: str) -> _Problems:
+    # The token itself is never told, not even a wrong one.
+    if token and _TOKEN.fullmatch(token) is None:
+        yield (
+            path,
+            (
+                "holds characters that a bearer token can't have: letters, digits and - . _ ~ + / go; "
+                "`openssl rand -hex 32` makes a good one"
+            ),
+        )
+    elif token and len(token) < _SHORTEST_TOKEN:
+        yield (
+            path,
+            f"has fewer than {_SHORTEST_TOKEN} characters, so it can be guessed; `openssl rand -hex 32` makes a good one",
+        )
 
 
 def _console(settings: Settings) -> _Problems:
@@ -339,20 +359,7 @@ def _console(settings: Settings) -> _Problems:
             "console.bind",
             f"{console.bind!r} is no address to serve at: write host:port, such as 127.0.0.1:9601",
         )
-    # The token itself is never told, not even a wrong one.
-    if console.token and _TOKEN.fullmatch(console.token) is None:
-        yield (
-            "console.token",
-            (
-                "holds characters that a bearer token can't have: letters, digits and - . _ ~ + / go; "
-                "`openssl rand -hex 32` makes a good one"
-            ),
-        )
-    elif console.token and len(console.token) < _SHORTEST_TOKEN:
-        yield (
-            "console.token",
-            f"has fewer than {_SHORTEST_TOKEN} characters, so it can be guessed; `openssl rand -hex 32` makes a good one",
-        )
+    yield from _token("console.token", console.token)
     if _NAME.fullmatch(console.token_name) is None:
         yield (
             "console.token_name",

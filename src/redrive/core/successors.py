@@ -115,12 +115,17 @@ class Successors:
         hops = min(envelope.hops + 1, MAX_COUNT)
         self._send(lane, record, msgspec.structs.replace(envelope, hops=hops), topic)
 
-    def discard(self, lane: Lane, record: RawRecord, notice: Notice, now: Now) -> None:
-        """Write down that a person discarded a waiting record; only then its offset may pass."""
-        lane.listener.counters.dropped["discarded"] += 1
+    def end(self, lane: Lane, record: RawRecord, notice: Notice, now: Now) -> None:
+        """Write down that a person discarded or skipped a record; only then its offset, which is open, may pass."""
+        reason = "skipped-by-operator" if notice.action == "skip" else "discarded"
+        lane.listener.counters.dropped[reason] += 1
         pending = Pending(lane, record, NO_ENVELOPE, lane.listener.plan.state)
         pending.note = write_end(lane.key, record.offset(), notice, int(now.wall_ms))
         self._begin(pending)
+
+    def refused(self) -> list[Pending]:
+        """Those that were refused and wait to be sent again. Any thread."""
+        return [pending for _, _, pending in self._waiting.copy()]
 
     def answered(self, answers: Iterable[tuple[Pending, Refusal | None]], now: Now) -> None:
         """What came back for writes. Those that all in-sync replicas have let the offset of their record pass."""

@@ -1,11 +1,12 @@
-"""Notices about waiting retries, read from the state topics in the background and handed to the pump."""
+"""What people want of a group's workers, read from the state topics in the background and handed to the pump."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from redrive.core.commands import Report
-from redrive.core.notices import Posted, is_notice, read_notice
+from redrive.core.notices import Posted, is_for_workers, read_notice
+from redrive.core.pausing import Pausing, read_pausing
 from redrive.core.record import TopicPartition
 from redrive.errors import PortError
 from redrive.runtime.clock import Clock
@@ -17,8 +18,8 @@ LOOK_MS = 2_000.0
 
 class NoticeReader:
     """
-    Looks into `topics`, the state topics of a group, for notices of this `group`. `identity` tells a tier's topic from
-    an earlier one of its name.
+    Looks into `topics`, the state topics of a group, for notices of this `group` and for listeners of it that are paused or
+    resumed. `identity` tells a tier's topic from an earlier one of its name.
 
     `look` is one round: the first reads all that is there, so it is made before a worker joins its group. `start` makes
     more in a thread. `take` gives what was found since the last call, to any thread. Nothing here raises: a topic that
@@ -42,7 +43,7 @@ class NoticeReader:
         self._identity = identity
         self._report = report
         self._next = dict.fromkeys(self._keys, 0)
-        self._found: deque[Posted] = deque()
+        self._found: deque[Posted | Pausing] = deque()
         self._stop = threading.Event()
 
     def look(self) -> None:
@@ -58,8 +59,8 @@ class NoticeReader:
             if end > self._next[key]:
                 self._read(key, end)
 
-    def take(self) -> Sequence[Posted]:
-        """What was found since the last call."""
+    def take(self) -> Sequence[Posted | Pausing]:
+        """What was found since the last call; of what was said of one listener the later last."""
         return [self._found.popleft() for _ in range(len(self._found))] if self._found else ()
 
     def start(self) -> None:
@@ -78,13 +79,20 @@ class NoticeReader:
 
     def _read(self, key: TopicPartition, end: int) -> None:
         try:
-            found = [
-                posted
-                for record in self._log.scan(key, self._next[key], end)
-                if is_notice(record.key())  # most are about dead letters
-                and (posted := read_notice(record.key(), record.value())) is not None
-            ]
-            self._found.extend(self._unfinished(found))
+            found: list[Posted] = []
+            #: By listener, what was said last.
+            pausings: dict[str, Pausing] = {}
+            for record in self._log.scan(key, self._next[key], end):
+                if not is_for_workers(record.key()):  # most are about dead letters
+                    continue
+                if (posted := read_notice(record.key(), record.value())) is not None:
+                    found.append(posted)
+                elif (
+                    said := read_pausing(record.key(), record.value())
+                ) is not None and said.group == self._group:
+                    pausings[said.listener] = said
+            unfinished = self._unfinished(found)
+            self._found.extend((*pausings.values(), *unfinished))
         except PortError as error:
             self._report(Report("notices-unread", {"topic": key.topic, "error": str(error)}))
         else:

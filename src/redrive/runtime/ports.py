@@ -5,7 +5,7 @@ Two provide it: `adapters/` on a real cluster, `sim/` in memory. Both pass the s
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,6 +13,7 @@ from redrive.core.acls import Operation
 from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
 from redrive.core.doctor.observed import ObservedGroup, Skew
 from redrive.core.health import Health
+from redrive.core.inspection import WorkerState
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.transactions import Outcome, Transaction
 
@@ -368,12 +369,25 @@ class Log(Protocol):
 class Answer(msgspec.Struct, frozen=True):
     """
     What a worker says to the question with this number, 0: unasked, at its end. `health` None while it is starting;
-    `page` empty where its metrics weren't asked for.
+    `page` empty where its metrics weren't asked for, `state` None where that wasn't.
     """
 
     serial: int
     health: Health | None = None
     page: bytes = b""
+    state: WorkerState | None = None
+
+
+Question = Literal["health", "metrics", "state"]
+"""What a worker can be asked. Whatever it is, its answer has its health too."""
+
+
+class Views(NamedTuple):
+    """How a process shows itself, by any thread: how it is, its page of metrics, what it is at."""
+
+    health: Callable[[], Health]
+    metrics: Callable[[], bytes]
+    state: Callable[[], WorkerState]
 
 
 class WorkerTold(msgspec.Struct, frozen=True):
@@ -401,7 +415,7 @@ class Workers(Protocol):
         """Start a process; gives its id. Raises PortError where the machine has no room for it."""
         ...
 
-    def ask(self, worker: int, serial: int, *, metrics: bool) -> None:
+    def ask(self, worker: int, serial: int, question: Question) -> None:
         """Ask for an `Answer`. Does not wait, never raises; any thread. One that is frozen or gone answers nothing."""
         ...
 

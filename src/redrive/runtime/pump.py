@@ -16,6 +16,7 @@ import msgspec
 from redrive.core.commands import Command, Commit, Pause, Produce, Report, Resume, Run
 from redrive.core.engine import Engine, Start
 from redrive.core.notices import Posted
+from redrive.core.pausing import Pausing
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import TopicPartition
@@ -69,7 +70,7 @@ class Pump:
         settings: PumpSettings,
         identity: Callable[[str], str],
         report: Callable[[Report], None],
-        notices: Callable[[], Sequence[Posted]] = tuple,
+        notices: Callable[[], Sequence[Posted | Pausing]] = tuple,
     ) -> None:
         self.engine = engine
         self.report = report

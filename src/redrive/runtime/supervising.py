@@ -11,12 +11,14 @@ from types import FrameType
 
 from redrive.core.catalogue import WORKER_READY, WORKER_RESTARTS, Metric
 from redrive.core.commands import Report
+from redrive.core.inspection import WorkersSeen
 from redrive.core.merging import Family, Page, Sample
 from redrive.core.supervision import FAILED, Drain, Kill, Order, Start, Supervision, SupervisorHealth
 from redrive.errors import PortError
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import WorkerEvent, Workers, WorkerTold
 from redrive.runtime.worker_metrics import WorkerMetrics
+from redrive.runtime.worker_states import WorkerStates
 
 #: How often the loop looks at the time, so that a back-off ends when it should.
 _STEP_S = 0.2
@@ -33,8 +35,8 @@ _Handler = Callable[[int, FrameType | None], None]
 
 class Supervisor:
     """
-    Runs the workers of `supervision` until they have ended. `metrics`: None where nobody wants to see any. `watched` is
-    called with each round, several times a second.
+    Runs the workers of `supervision` until they have ended. `metrics`, `states`: None where nobody wants to see any. `watched`
+    is called with each round, several times a second.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Supervisor:
         report: Callable[[Report], None],
         watched: Callable[[], None],
         metrics: WorkerMetrics | None = None,
+        states: WorkerStates | None = None,
     ) -> None:
         self._supervision, self._workers, self._clock = supervision, workers, clock
-        self._report, self._watched, self._metrics = report, watched, metrics
+        self._report, self._watched = report, watched
+        self._metrics, self._states = metrics, states
         self._wanted: deque[Callable[[float], list[Order]]] = deque()
         self._serials = itertools.count(1)
         self._asked_mono_ms = self._asked_metrics_mono_ms = clock.mono_ms()
@@ -91,13 +95,32 @@ class Supervisor:
             return ()
         serial = next(self._serials)
         for worker in self._supervision.workers:
-            self._workers.ask(worker.number, serial, metrics=True)
+            self._workers.ask(worker.number, serial, "metrics")
         self._metrics.await_answers(
             serial,
             _SCRAPE_S,
             expected=lambda: {worker.number: worker.is_ready for worker in self._supervision.workers},
         )
         return self._metrics.page()
+
+    def state(self) -> WorkersSeen:
+        """What all workers are at, at this moment; any thread. Waits for their answers."""
+        if self._states is None:
+            return WorkersSeen(workers=())
+        serial = next(self._serials)
+        for worker in self._supervision.workers:
+            self._workers.ask(worker.number, serial, "state")
+        found = self._states.since(
+            serial,
+            _SCRAPE_S,
+            expected=lambda: [worker.number for worker in self._supervision.workers if worker.is_ready],
+        )
+        numbers = [worker.number for worker in self._supervision.workers]
+        silent = tuple(number for number in numbers if number not in found)
+        return WorkersSeen(
+            workers=tuple(found.values()),
+            silent=silent,
+        )
 
     def _want(self, event: Callable[[float], list[Order]]) -> None:
         self._wanted.append(event)
@@ -108,11 +131,15 @@ class Supervisor:
         if isinstance(event, WorkerTold):
             if self._metrics is not None:
                 self._metrics.told(event.worker, event.answer)
+            if self._states is not None:
+                self._states.told(event.worker, event.answer)
             self._obey(self._supervision.told(event.worker, event.answer.health, now_ms))
         else:
             orders = self._supervision.ended(event.worker, event.code, event.how, now_ms)
             if self._metrics is not None:
                 self._metrics.ended(event.worker)
+            if self._states is not None:
+                self._states.ended(event.worker)
             self._obey(orders)
 
     def _ask(self, now_ms: float) -> None:
@@ -123,7 +150,7 @@ class Supervisor:
         if wants_metrics:
             self._asked_metrics_mono_ms = now_ms
         for worker in self._supervision.workers:
-            self._workers.ask(worker.number, next(self._serials), metrics=wants_metrics)
+            self._workers.ask(worker.number, next(self._serials), "metrics" if wants_metrics else "health")
 
     def _obey(self, orders: list[Order]) -> None:
         for order in orders:

@@ -1,0 +1,329 @@
+"""
+What a process is at, as values: for a person who wants to know why nothing moves.
+
+Taken by another thread than the pump's, which is neither waited for nor held up: what grows and shrinks is copied first,
+so a view may mix two moments some microseconds apart. It names topics, partitions, offsets, attempts, times, and types
+of failures; never a key, a value or a header's text.
+"""
+
+from collections.abc import Callable, Mapping
+from heapq import nsmallest
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from redrive.core.commands import Run
+from redrive.core.engine import Engine
+from redrive.core.lane import Lane, ListenerState
+from redrive.core.pausing import Pausing
+from redrive.core.plan import Now
+from redrive.core.readings import copied
+from redrive.core.record import RawRecord
+from redrive.core.schedule import Window
+from redrive.core.successors import Pending, envelope_of
+from redrive.core.translator import Translator
+
+T = TypeVar("T")
+
+#: Of what there may be thousands of, the first so many are told, and how many there are.
+MOST_TOLD = 100
+
+
+class RunSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a handler's slot works on: `offset` is the record at hand, None between two; `running_s` how long it has been at
+    it, None where the slot hasn't begun; `left`: records of the run behind it.
+    """
+
+    slot: int
+    topic: str
+    partition: int
+    offset: int | None
+    running_s: float | None
+    left: int
+
+
+class StuckSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A record that isn't finished and holds back what is behind it, or the committed offset. `state`: what it waits for.
+    `attempt`: the runs it had, None where nobody knows. `due_ms`: when it runs again, epoch ms; None where that isn't a
+    matter of time. `age_s`: since its first failure, else since it began. `why`: the type of its failure.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    state: str
+    attempt: int | None = None
+    due_ms: int | None = None
+    age_s: float | None = None
+    why: str = ""
+
+
+class PausedSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Who paused a listener, why, and when (epoch ms)."""
+
+    who: str
+    why: str
+    since_ms: int
+
+
+class ListenerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One listener in this process. `slots`: handlers that may run at once. `queued`: fetched records that no handler has yet.
+    `held`: records that wait for their due. `stuck`: the first ones due, of `stuck_count`. `outage_wait_s`: in an outage,
+    how long until a record is tried again.
+    """
+
+    group: str
+    name: str
+    topic: str
+    slots: int
+    partitions: int
+    queued: int
+    held: int
+    runs: tuple[RunSeen, ...]
+    stuck: tuple[StuckSeen, ...]
+    stuck_count: int
+    brake_on: bool
+    outage_on: bool
+    outage_wait_s: float | None
+    paused: PausedSeen | None
+
+
+class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One assigned partition. `frontier`: all below is finished; None before anything was read. `finished_above`: finished
+    records above it. `held`: records that wait for their due. `open`: unfinished ones that were handed out, or wait.
+    `unconfirmed`: copies and dead letters that no broker has confirmed yet. `is_paused`: nothing of it is fetched for now.
+    `committed`: what the broker has confirmed of this process; None for nothing yet. `front`: what is at the frontier.
+    """
+
+    group: str
+    listener: str
+    topic: str
+    partition: int
+    frontier: int | None
+    finished_above: int
+    queued: int
+    held: int
+    open: int
+    unconfirmed: int
+    is_paused: bool
+    committed: int | None
+    front: StuckSeen | None
+
+
+class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of a process."""
+
+    listeners: tuple[ListenerSeen, ...]
+    partitions: tuple[PartitionSeen, ...]
+
+
+class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One process at one moment, `now_ms` (epoch). `worker`: its number under a supervisor, else 0. `step_age_s`: how long ago
+    its pump moved. `why`: what keeps it from being ready.
+    """
+
+    worker: int
+    host: str
+    pid: int
+    version: str
+    now_ms: int
+    step_age_s: float
+    is_ready: bool
+    why: tuple[str, ...]
+    listeners: tuple[ListenerSeen, ...]
+    partitions: tuple[PartitionSeen, ...]
+
+
+class WorkersSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told at one address: a process by itself, or all workers of a supervisor. `silent`: those that didn't answer."""
+
+    workers: tuple[WorkerState, ...]
+    silent: tuple[int, ...] = ()
+
+
+def inspect(group: str, engine: Engine, translator: Translator, now: Now) -> GroupSeen:
+    """Look at one group. Any thread."""
+    runs = copied(engine.runs)
+    lanes = sorted(copied(engine.lanes.values()), key=lambda lane: lane.key)
+    writes = engine.successors.refused()
+    look = _Look(group, translator, now, runs, writes, engine.notices.paused)
+    listeners = tuple(
+        look.listener(each, [lane for lane in lanes if lane.listener is each]) for each in engine.listeners
+    )
+    return GroupSeen(listeners=listeners, partitions=tuple(look.partition(lane) for lane in lanes))
+
+
+class _Look:
+    """One look at one group."""
+
+    def __init__(
+        self,
+        group: str,
+        translator: Translator,
+        now: Now,
+        runs: list[Run],
+        writes: list[Pending],
+        paused: Mapping[str, Pausing],
+    ) -> None:
+        self._group = group
+        self._translator = translator
+        self._now = now
+        self._runs = runs
+        self._writes = writes
+        self._paused = paused
+
+    def listener(self, listener: ListenerState, lanes: list[Lane]) -> ListenerSeen:
+        outage, paused = listener.outage, self._paused.get(listener.plan.name)
+        stuck = [self._refused(each) for each in self._writes if each.lane.listener is listener]
+        return ListenerSeen(
+            group=self._group,
+            name=listener.plan.name,
+            topic=listener.plan.source,
+            slots=listener.plan.concurrency,
+            partitions=len(lanes),
+            queued=listener.queued,
+            held=sum(map(_held, lanes)),
+            runs=tuple(
+                islice((self._run(run) for run in self._runs if run.lane.listener is listener), MOST_TOLD)
+            ),
+            stuck=tuple(nsmallest(MOST_TOLD, stuck, key=_by_due)),
+            stuck_count=len(stuck),
+            brake_on=listener.brake.is_on,
+            outage_on=outage is not None,
+            outage_wait_s=None if outage is None else _seconds(outage.until_mono_ms - self._now.mono_ms),
+            paused=None
+            if paused is None
+            else PausedSeen(who=paused.who, why=paused.why, since_ms=paused.when_ms),
+        )
+
+    def partition(self, lane: Lane) -> PartitionSeen:
+        offsets, frontier = lane.offsets, _frontier(lane)
+        return PartitionSeen(
+            group=self._group,
+            listener=lane.listener.plan.name,
+            topic=lane.key.topic,
+            partition=lane.key.partition,
+            frontier=frontier if offsets.started else None,
+            finished_above=max(0, offsets.settled - frontier - offsets.open_count),
+            queued=_settled(lane.queued),
+            held=_held(lane),
+            open=offsets.open_count,
+            unconfirmed=lane.pending,
+            is_paused=lane.is_paused,
+            committed=None if lane.acked is None else lane.acked[0],
+            front=self._front(lane) if offsets.started else None,
+        )
+
+    def _front(self, lane: Lane) -> StuckSeen | None:
+        """What is at the frontier of a partition; None where nothing is unfinished."""
+        frontier = _frontier(lane)
+        for run in self._runs:
+            if run.lane is lane and any(record.offset() == frontier for record in run.records):
+                return self._running(run)
+        for pending in self._writes:
+            if pending.lane is lane and pending.record.offset() == frontier:
+                return self._refused(pending)
+        for window in (lane.window, lane.reposts):
+            for record in _records_of(window):
+                if record.offset() == frontier:
+                    return self._held(lane, record)
+        for batch in copied(lane.queue):
+            if batch.records and batch.records[0].offset() >= frontier:
+                return self._stuck(lane, batch.records[0].offset(), state="next in line")
+        if frontier < lane.offsets.settled:
+            return self._stuck(lane, frontier, state="its copy is being written")
+        return None
+
+    def _running(self, run: Run) -> StuckSeen | None:
+        at_hand, running_s = _at_hand(run), self._running_s(run)
+        if at_hand is None:
+            return self._stuck(run.lane, _frontier(run.lane), state="next in line")
+        return self._stuck(run.lane, at_hand.offset(), state="a handler is at it", age_s=running_s)
+
+    def _refused(self, pending: Pending) -> StuckSeen:
+        envelope = pending.envelope
+        return self._stuck(
+            pending.lane,
+            pending.record.offset(),
+            state=f"its copy for {pending.topic} is refused (try {pending.tries})",
+            attempt=envelope.attempt,
+            age_s=self._age_s(envelope.first_failed_ms),
+            why=envelope.failure_type,
+        )
+
+    def _held(self, lane: Lane, record: RawRecord) -> StuckSeen:
+        envelope, _ = envelope_of(record, self._translator)
+        return self._stuck(
+            lane,
+            record.offset(),
+            state="waits for its due",
+            attempt=envelope.attempt,
+            due_ms=envelope.due_ms,
+            age_s=self._age_s(envelope.first_failed_ms),
+            why=envelope.failure_type,
+        )
+
+    def _stuck(self, lane: Lane, offset: int, *, state: str, **known: Any) -> StuckSeen:
+        return StuckSeen(
+            topic=lane.key.topic, partition=lane.key.partition, offset=offset, state=state, **known
+        )
+
+    def _run(self, run: Run) -> RunSeen:
+        at_hand = _at_hand(run)
+        return RunSeen(
+            slot=run.slot,
+            topic=run.lane.key.topic,
+            partition=run.lane.key.partition,
+            offset=None if at_hand is None else at_hand.offset(),
+            running_s=self._running_s(run),
+            left=max(0, run.count - run.taken()),
+        )
+
+    def _running_s(self, run: Run) -> float | None:
+        if run.started_mono_ms is None:
+            return None
+        return _seconds(self._now.mono_ms - max(run.started_mono_ms, run.moved_mono_ms))
+
+    def _age_s(self, since_ms: int | None) -> float | None:
+        return None if since_ms is None else _seconds(self._now.wall_ms - since_ms)
+
+
+def _at_hand(run: Run) -> RawRecord | None:
+    """The record that the worker is at. It may let go of them all at any moment."""
+    records, taken = run.records, run.taken()
+    return records[taken - 1] if 0 < taken <= len(records) else None
+
+
+def _settled(read: Callable[[], T]) -> T:
+    """What `read` gives of something that another thread changes."""
+    while True:
+        try:
+            return read()
+        except RuntimeError:  # it changed its size meanwhile
+            continue
+
+
+def _frontier(lane: Lane) -> int:
+    return _settled(lambda: lane.offsets.frontier)
+
+
+def _records_of(window: Window) -> list[RawRecord]:
+    return _settled(lambda: list(window.records()))
+
+
+def _held(lane: Lane) -> int:
+    return len(lane.window) + len(lane.reposts)
+
+
+def _by_due(stuck: StuckSeen) -> float:
+    return stuck.due_ms or 0
+
+
+def _seconds(ms: float) -> float:
+    return round(max(0.0, ms) / 1000, 3)
