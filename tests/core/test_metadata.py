@@ -1,6 +1,8 @@
 """What a commit says besides the offset, and how it is read back."""
 
+import base64
 import random
+import zlib
 
 import pytest
 from hypothesis import given
@@ -132,7 +134,7 @@ def within(claimed, finished):
 
 
 class TestOnlyTheMapGivesWay:
-    @given(st.integers(0, 4095))
+    @pytest.mark.parametrize("budget", [0, 60, 300, 999, 4095])
     def test_ledger_and_heads_are_whole_whatever_the_budget(self, budget):
         waiting, ledger = heads_far_apart(20), Ledger("a1", 2, 700, 900, 12)
         text = encode_metadata(0, ((2**33, 2**33 + 9),), ID, ledger=ledger, heads=waiting, budget=budget)
@@ -183,10 +185,50 @@ class TestWhatCannotBeUsedIsIgnoredAndTold:
         for text in (None, "", "\0"):
             assert decode_metadata(text, 0, ID) == Restored()
 
+    @pytest.mark.parametrize(
+        ("text", "writer"),
+        [
+            (
+                "AgAAAZkz5oAAAAAAAA==",
+                "something else",
+            ),  # Kafka Streams: version 2, partition time, no processors
+            ("bAAP/wMAAQ==", "something else"),  # Confluent's Parallel Consumer, a bitset
+            ("host-7.example.com 2026-12-01T10:00:00Z", "something else"),
+            ('{"v":1}', "something else"),
+            ("\ufffd\ufffd\ud800", "something else"),
+            ("r3:10:0a1b2c3d::::", "a newer version of redrive"),
+        ],
+    )
+    def test_what_others_write(self, text, writer):
+        assert decode_metadata(text, 10, ID) == Restored(ignored=f"the metadata was written by {writer}")
+
+    @given(
+        st.sampled_from(["", "a,1,2,3,4", "a,1", "a,b,c,d,e"]) | st.text(max_size=20),
+        st.just(b"") | st.binary(max_size=90),
+        st.sampled_from(["r", "s", "b", "x"]),
+        st.binary(max_size=90),
+    )
+    def test_whoever_knows_the_checksum_can_still_say_nothing_absurd(self, ledger, waiting, tag, finished):
+        told = f"r2:7:{ID}:{ledger}:{base64.b85encode(waiting).decode()}:{tag}{base64.b85encode(finished).decode()}"
+        checksum = base64.b85encode(zlib.crc32(told.encode(errors="replace")).to_bytes(4, "big")).decode()
+        read = decode_metadata(f"{told}:{checksum}", 7, ID)
+        edges = [edge for pair in read.ranges for edge in pair]
+        assert edges == sorted(edges)
+        assert all(7 <= offset < 2**63 for offset in (*edges, *read.heads))
+
     @given(st.text(max_size=200), bases)
     def test_any_text_is_read_without_raising(self, text, base):
         read = decode_metadata(text, base, ID)
         assert (read.ranges, read.heads, read.ledger) == ((), {}, NO_LEDGER)
+
+    def test_a_text_in_which_one_letter_was_changed(self):
+        waiting = {11: Head(2, NOW_MS + 500, NOW_MS)}
+        text = encode_metadata(10, ((12, 14), (20, 90)), ID, ledger=Ledger("a1", 1, 90), heads=waiting)
+        for at in range(len(text)):
+            changed = text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :]
+            assert decode_metadata(changed, 10, ID) == Restored(
+                ignored=decode_metadata(changed, 10, ID).ignored
+            )
 
     @given(
         bases.flatmap(lambda base: st.tuples(st.just(base), ranges(base, most=20), heads(base, 5))), st.data()

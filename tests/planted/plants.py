@@ -25,6 +25,8 @@ _REFUSED = (
 _LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter"
 
 _LETTERS = "tests/app/test_on_dead_letter.py"
+_OFFSETS = "tests/core/test_offsets.py::TestTheMapOfOnePartition"
+_METADATA = "tests/core/test_metadata.py"
 
 PLANTS = {
     "commits although the dead-letter or retry write failed": Plant(
@@ -130,5 +132,56 @@ PLANTS = {
             "tests/runtime/test_handlers.py::test_a_run_that_is_cut_ends_after_the_record_it_is_at_and_tells_how_far_it_came",
         ),
         r"\(\[0\], 4, ''\) == \(\[0\], 1, 'cut'\)",
+    ),
+    "claims what lies above the highest finished offset": Plant(
+        "core/offsets.py",
+        "                batch.append(self.settled)\n",
+        "                batch.append(self.settled + 1)\n",
+        (f"{_OFFSETS}::test_nothing_is_claimed_above_the_highest_one_handed_out",),
+        r"assert 6 == 5",
+    ),
+    "believes the map of another offset": Plant(
+        "core/metadata.py",
+        "    if parts[1] != str(base):\n",
+        "    if not parts[1]:\n",
+        (f"{_METADATA}::TestWhatCannotBeUsedIsIgnoredAndTold::test_another_offset_cluster_or_topic",),
+        r"the map belongs to offset 10",
+    ),
+    "believes the map of a mirrored or re-created topic": Plant(
+        "core/metadata.py",
+        "    if parts[2] != identity:\n",
+        "    if not parts[2]:\n",
+        (f"{_METADATA}::TestWhatCannotBeUsedIsIgnoredAndTold::test_another_offset_cluster_or_topic",),
+        r"'another cluster' in ''",
+    ),
+    "believes a map that was changed on its way": Plant(
+        "core/metadata.py",
+        "    if not is_first and parts[6] != _checksum(",
+        "    if not is_first and not parts[6] and _checksum(",
+        (f"{_METADATA}::TestWhatCannotBeUsedIsIgnoredAndTold::test_a_text_in_which_one_letter_was_changed",),
+        r"ignored=''\) == Restored",
+    ),
+    "a bitmap is read from its second bit on": Plant(
+        "core/offset_codec.py",
+        '"little"))[:1:-1]\n',
+        '"little"))[-2:1:-1]\n',
+        (
+            f"{_METADATA}::TestWhatIsWrittenIsRead::test_every_second_one_open_still_fits_and_keeps_what_is_near_the_frontier",
+        ),
+        r"\(0, 1\)",
+    ),
+    "drops the crash ledger where space is short": Plant(
+        "core/metadata.py",
+        "identity, _ledger_text(ledger), ",
+        'identity, _ledger_text(ledger) if budget > 999 else "", ',
+        (f"{_METADATA}::TestOnlyTheMapGivesWay::test_ledger_and_heads_are_whole_whatever_the_budget",),
+        r"Ledger\(nonce=''.*Ledger\(nonce='a1'",
+    ),
+    "drops heads where space is short": Plant(
+        "core/metadata.py",
+        "    told += encode_map(base, ranges,",
+        '    told = told if len(told) < budget else _SEPARATOR.join((_MAGIC, str(base), identity, "", "", ""))\n    told += encode_map(base, ranges,',
+        (f"{_METADATA}::TestOnlyTheMapGivesWay::test_ledger_and_heads_are_whole_whatever_the_budget",),
+        r"assert \(\{\}, Ledger",
     ),
 }

@@ -143,7 +143,7 @@ def decode_metadata(text: str | None, base: int, identity: str) -> Restored:
 def _decode(text: str, base: int, identity: str) -> Restored:
     parts = text.split(_SEPARATOR)
     if parts[0] not in (_MAGIC, _FIRST_MAGIC):
-        writer = "a newer version of redrive" if _OURS.match(text) else "something else than redrive"
+        writer = "a newer version of redrive" if _OURS.match(text) else "something else"
         return Restored(ignored=f"the metadata was written by {writer}")
     is_first = parts[0] == _FIRST_MAGIC
     if len(parts) != (6 if is_first else 7):
