@@ -180,7 +180,7 @@ def test_a_synchronous_commit_does_not_answer_the_asynchronous_one_after_it(mock
     assert member.commit_now({P0: (5, "map")})
     fail_requests(mock.client, OFFSET_COMMIT, UNKNOWN_MEMBER_ID)
     member.commit(Commit(1, {P0: (5, "map")}))
-    assert "Unknown member" in _answer_of(member, 1)[P0]
+    assert "Unknown member" in _answer_of(member, 1)[P0].detail
 
 
 def test_a_refused_commit_is_answered_with_all_its_partitions(mock, member):

@@ -309,7 +309,9 @@ class AgainstABroker(RuleBasedStateMachine):
         if fate == "no reason":
             outcome = Aborted(transaction.number, "who knows")
         elif fate == "offsets":
-            outcome = Aborted(transaction.number, "refused", offsets={None: "refused"})
+            outcome = Aborted(
+                transaction.number, "refused", offsets={None: Refusal("unavailable", "refused")}
+            )
         elif writes:
             outcome = Aborted(transaction.number, "refused", writes)
         else:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from redrive.core.acls import Resource, Right, explain_lacking
+from redrive.core.commands import Refusal
 from redrive.errors import SettingsError
 
 Client = TypeVar("Client")
@@ -17,6 +18,10 @@ _REFUSING = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: Resource.CLUSTER,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Resource.TRANSACTIONAL_ID,
 }
+#: Of a record, of a batch, of what a commit says of a partition besides the offset.
+_TOO_LARGE = frozenset(
+    [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.OFFSET_METADATA_TOO_LARGE]
+)
 _NAMED = re.compile(r'property:? "?([a-z_]+(?:\.[a-z_]+)*)|^([a-z]+(?:\.[a-z]+)+)')
 _MAKING = re.compile(r"^Failed to create [a-z ]+: ")
 #: Under KIP-848 this ends a consumer; only its text tells what the fatal error is about.
@@ -40,6 +45,11 @@ def lacks(error: KafkaError, *rights: Right) -> str:
 def told(error: KafkaError, *rights: Right) -> str:
     """Gives the name and the text of an error, and the right that is missing where it says so; see `lacks`."""
     return f"{error.name()}: {error.str()}{lacks(error, *rights)}"
+
+
+def refusal_of(error: KafkaError, detail: str) -> Refusal:
+    """Gives what the engine is told of a write or a commit that was refused with `error`, in the words of `detail`."""
+    return Refusal("too-large" if error.code() in _TOO_LARGE else "unavailable", detail)
 
 
 def made(client: Callable[[dict[str, Any]], Client], conf: Mapping[str, Any]) -> Client:

@@ -7,11 +7,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from redrive.adapters.fork import guard
-from redrive.adapters.kafka_errors import made, told
+from redrive.adapters.kafka_errors import made, refusal_of, told
 from redrive.core.acls import Operation, on_topic
 from redrive.core.commands import Produce, Refusal
 
-_TOO_LARGE = frozenset([KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
 _FATAL = frozenset([KafkaError._FATAL, KafkaError._FENCED])
 
 
@@ -136,4 +135,4 @@ class _Single:
 def _refusal(error: KafkaError, topic: str) -> Refusal:
     # To a user who may write to no topic at all brokers refuse the whole producer, by the cluster's name.
     detail = told(error, on_topic(Operation.WRITE, topic))
-    return Refusal("too-large" if error.code() in _TOO_LARGE else "unavailable", detail)
+    return refusal_of(error, detail)

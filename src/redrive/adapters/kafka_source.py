@@ -18,9 +18,9 @@ from confluent_kafka import (
 )
 
 from redrive.adapters.fork import guard
-from redrive.adapters.kafka_errors import lacks, made
+from redrive.adapters.kafka_errors import lacks, made, refusal_of
 from redrive.core.acls import Operation, Resource, Right, on_topic
-from redrive.core.commands import Commit
+from redrive.core.commands import Commit, Refusal
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
 
@@ -60,7 +60,7 @@ class KafkaSource:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._incremental = conf.get("group.protocol") == "consumer"
         self._membership = Right(Operation.READ, Resource.GROUP, str(conf["group.id"]))
-        self._answers: list[tuple[int, dict[TopicPartition, str]]] = []
+        self._answers: list[tuple[int, dict[TopicPartition, Refusal]]] = []
         self._problems: list[SourceProblem] = []
         self._events: GroupEvents | None = None
         self._broken: BaseException | None = None
@@ -149,10 +149,10 @@ class KafkaSource:
             self.client.commit(offsets=_told(commit.offsets), asynchronous=True)
         except KafkaException as error:
             self._commit_out = None
-            text = self._why(error.args[0])
-            self._answers.append((commit.snapshot, dict.fromkeys(commit.offsets, text)))
+            refusal = refusal_of(error.args[0], self._why(error.args[0]))
+            self._answers.append((commit.snapshot, dict.fromkeys(commit.offsets, refusal)))
 
-    def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
+    def commit_answers(self) -> list[tuple[int, dict[TopicPartition, Refusal]]]:
         answers, self._answers = self._answers, []
         return answers
 
@@ -277,7 +277,7 @@ class KafkaSource:
             return
         self._commit_out = None
         refused = {
-            TopicPartition(at.topic, at.partition): self._why(why, at.topic)
+            TopicPartition(at.topic, at.partition): refusal_of(why, self._why(why, at.topic))
             for at in partitions
             if (why := at.error or error)
         }

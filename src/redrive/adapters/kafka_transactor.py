@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from redrive.adapters.fork import guard
-from redrive.adapters.kafka_errors import made, told
+from redrive.adapters.kafka_errors import made, refusal_of, told
 from redrive.core.acls import Operation, Resource, Right, on_topic
 from redrive.core.commands import Produce, Refusal
+from redrive.core.record import TopicPartition
 from redrive.core.transactions import Aborted, Completed, Fenced, Outcome, Transaction
 
-_TOO_LARGE = frozenset([KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
 _FENCED = frozenset([KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED])
 #: What is said of a write that was given up because of something else.
 _NOT_ITS_FAULT = _FENCED | {
@@ -198,9 +198,9 @@ class KafkaTransactor:
             for place, why in self._refused.items()
             if why.code() not in _NOT_ITS_FAULT
         }
-        offsets: dict[Any, str] = {}
+        offsets: Mapping[TopicPartition, Refusal] = {}
         if is_of_offsets and error.code() in _OF_OFFSETS and not writes:
-            offsets = dict.fromkeys(transaction.offsets, detail)
+            offsets = dict.fromkeys(transaction.offsets, refusal_of(error, detail))
         if error.code() not in _MOVED_ON:
             self.problem = detail
         return Aborted(transaction.number, detail, writes, offsets)
@@ -256,4 +256,4 @@ class KafkaTransactor:
 
 def _refusal(error: KafkaError, topic: str) -> Refusal:
     detail = told(error, on_topic(Operation.WRITE, topic))
-    return Refusal("too-large" if error.code() in _TOO_LARGE else "unavailable", detail)
+    return refusal_of(error, detail)

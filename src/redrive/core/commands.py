@@ -163,7 +163,10 @@ class Produce(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a write was not confirmed. `too-large` is judged by the engine; all else is tried again, for ever."""
+    """
+    Why a write, or the commit of a partition, was not confirmed. `too-large`, of a commit: its metadata is longer than the
+    broker takes. That is judged by the engine; all else is tried again, for ever.
+    """
 
     kind: Literal["too-large", "unavailable"]
     detail: str

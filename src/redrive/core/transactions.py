@@ -57,7 +57,7 @@ class Aborted(msgspec.Struct, frozen=True):
     number: int
     detail: str
     writes: Mapping[int, Refusal] = {}
-    offsets: Mapping[TopicPartition, str] = {}
+    offsets: Mapping[TopicPartition, Refusal] = {}
 
 
 class Fenced(msgspec.Struct, frozen=True):

@@ -113,8 +113,11 @@ class Source(Protocol):
         """Send a commit without waiting. Its answer comes from `commit_answers`, or never."""
         ...
 
-    def commit_answers(self) -> list[tuple[int, dict[TopicPartition, str]]]:
-        """Snapshot numbers answered since the last call, with the refused partitions and why."""
+    def commit_answers(self) -> list[tuple[int, dict[TopicPartition, Refusal]]]:
+        """
+        Snapshot numbers answered since the last call, with the refused partitions and why. One that is refused may spoil
+        the answer of all that were sent with it.
+        """
         ...
 
     def commit_now(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:

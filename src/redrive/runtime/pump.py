@@ -211,7 +211,8 @@ class Pump:
             if refused:
                 self.report(
                     Report(
-                        "commit-refused", {"error": next(iter(refused.values())), "partitions": len(refused)}
+                        "commit-refused",
+                        {"error": next(iter(refused.values())).detail, "partitions": len(refused)},
                     )
                 )
 

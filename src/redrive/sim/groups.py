@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from redrive.core.commands import Refusal
 from redrive.core.record import TopicPartition
 from redrive.runtime.ports import Committed
 
@@ -21,6 +22,7 @@ METADATA_UNITS = 4095
 COMMIT_CHARS = 1_000_000
 UNKNOWN_MEMBER = "unknown member"
 STALE_EPOCH = "stale member epoch"
+METADATA_TOO_LARGE = "offset metadata too large"
 
 
 class Member:
@@ -50,6 +52,11 @@ class Membership(NamedTuple):
     epoch: int
 
 
+def refusal_of(why: str) -> Refusal:
+    """What a client is told when the coordinator refuses an offset."""
+    return Refusal("too-large" if why == METADATA_TOO_LARGE else "unavailable", why)
+
+
 class Group:
     """One group, as its coordinator sees it."""
 
@@ -58,6 +65,8 @@ class Group:
         self.offsets: dict[TopicPartition, Committed] = {}
         #: Grows with each change of members or partitions.
         self.epoch = 0
+        #: The broker's limit of what is told with an offset; a test may lower it.
+        self.metadata_units = METADATA_UNITS
         self._numbers = 0
         self._counts: dict[str, int] = {}
 
@@ -105,8 +114,8 @@ class Group:
             if membership.epoch != self.epoch and key not in member.owned:
                 # Within an epoch nobody asks who owns a partition: real brokers don't either.
                 refused[key] = STALE_EPOCH
-            elif len(text.encode("utf-16-le")) // 2 > METADATA_UNITS:
-                refused[key] = "offset metadata too large"
+            elif len(text.encode("utf-16-le")) // 2 > self.metadata_units:
+                refused[key] = METADATA_TOO_LARGE
         return refused
 
     def store(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:

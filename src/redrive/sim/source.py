@@ -4,17 +4,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from redrive.core.commands import Commit
+from redrive.core.commands import Commit, Refusal
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
-from redrive.sim.groups import Group, Member, Membership
+from redrive.sim.groups import Group, Member, Membership, refusal_of
 
 if TYPE_CHECKING:
     from redrive.sim.cluster import SimCluster
 
 COMMIT_NOW_TIMEOUT_MS = 5_000.0
 
-Answer = tuple[int, dict[TopicPartition, str]]
+Answer = tuple[int, dict[TopicPartition, Refusal]]
 
 
 class SimSource:
@@ -195,14 +195,14 @@ class SimSource:
 
     def _store(
         self, offsets: Mapping[TopicPartition, tuple[int, str]], epoch: int
-    ) -> dict[TopicPartition, str]:
+    ) -> dict[TopicPartition, Refusal]:
         """What the coordinator does with a commit of that epoch: the refused partitions and why."""
         refusal = self._cluster.faults.next_commit_refusal()
         if refusal is not None:
-            return dict.fromkeys(offsets, refusal)
+            return dict.fromkeys(offsets, refusal_of(refusal))
         refused = self._group.refused(Membership(self._group, self.member, epoch), offsets)
         self._group.store({key: value for key, value in offsets.items() if key not in refused})
-        return refused
+        return {key: refusal_of(why) for key, why in refused.items()}
 
     def _owns(self, key: TopicPartition) -> bool:
         return self.member is not None and key in self.member.owned

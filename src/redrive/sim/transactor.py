@@ -8,7 +8,7 @@ from redrive.core.record import TopicPartition
 from redrive.core.transactions import Aborted, Completed, Fenced, Outcome, Transaction
 from redrive.errors import PortError
 from redrive.sim.clock import VirtualClock
-from redrive.sim.groups import STALE_EPOCH, UNKNOWN_MEMBER, Group, Membership
+from redrive.sim.groups import STALE_EPOCH, UNKNOWN_MEMBER, Group, Membership, refusal_of
 from redrive.sim.records import SimRecord, size_bytes
 from redrive.sim.topics import PartitionLog
 
@@ -153,7 +153,9 @@ class SimTransactor:
             return None
         why = self._cluster.faults.next_commit_refusal()
         if why is not None:
-            return Aborted(transaction.number, why, offsets=dict.fromkeys(transaction.offsets, why))
+            return Aborted(
+                transaction.number, why, offsets=dict.fromkeys(transaction.offsets, refusal_of(why))
+            )
         if membership is None:
             return Aborted(transaction.number, UNKNOWN_MEMBER)
         offsets = membership.group.refused(membership, transaction.offsets)
@@ -162,7 +164,9 @@ class SimTransactor:
         if offsets:
             # As the client does, which doesn't say which of them it was.
             why = next(iter(offsets.values()))
-            return Aborted(transaction.number, why, offsets=dict.fromkeys(transaction.offsets, why))
+            return Aborted(
+                transaction.number, why, offsets=dict.fromkeys(transaction.offsets, refusal_of(why))
+            )
         opened.group, opened.offsets = membership.group, transaction.offsets
         return None
 
