@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from redrive.core.dialects import with_envelope
 from redrive.core.envelope import Envelope
 from redrive.core.lag import Oldest, TierDue, count_due, look_at_record, measure
-from redrive.core.metadata import encode_metadata
+from redrive.core.metadata import Head, encode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Tier
 from redrive.core.record import TopicPartition
@@ -63,6 +63,15 @@ def test_a_map_beyond_the_end_never_makes_the_lag_negative():
     assert (lag.lag, lag.finished_above, lag.true_lag) == (10, 8, 2)
     anew = measure(KEY, 0, 5, 10, metadata, "id")
     assert (anew.true_lag, anew.is_beyond_end, lag.is_beyond_end) == (0, True, False)
+
+
+def test_records_that_wait_in_their_lane_are_left_to_do_and_told():
+    heads = {10: Head(2, 9_000, 500), 60: Head(1, 9_500, 600), 200: Head(1, 9_500, 600)}
+    metadata = encode_metadata(10, ((11, 60), (61, 70)), "id", heads=heads)
+    lag = measure(KEY, 0, 100, 10, metadata, "id")
+    assert (lag.true_lag, lag.heads) == (32, {10: heads[10], 60: heads[60]})
+    record = SimRecord("orders", 0, 10, None, b"", (), 400)
+    assert look_at_record(record, None, OURS, head=lag.heads[10]) == Oldest(10, 500, attempt=3, due_ms=9_000)
 
 
 def test_a_record_of_a_tier_tells_attempt_due_and_failure():

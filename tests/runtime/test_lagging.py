@@ -5,7 +5,7 @@ import pytest
 from redrive import App, RetryPolicy
 from redrive.core.dialects import with_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.metadata import encode_metadata, identity_of
+from redrive.core.metadata import Head, encode_metadata, identity_of
 from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
 from redrive.errors import PortError
@@ -32,9 +32,9 @@ class Shop:
 
         self.app = app.resolve()
 
-    def commit(self, topic, partition, offset, *ranges):
+    def commit(self, topic, partition, offset, *ranges, **more):
         identity = identity_of("sim", self.cluster.topics[topic].topic_id)
-        metadata = encode_metadata(offset, ranges, identity)
+        metadata = encode_metadata(offset, ranges, identity, **more)
         key = TopicPartition(topic, partition)
         self.cluster.group("payments").offsets[key] = Committed(offset, metadata)
 
@@ -65,6 +65,17 @@ def test_one_slow_record_holds_the_frontier_but_not_the_true_lag(shop):
 
     assert (lag.end, lag.committed, lag.lag, lag.true_lag) == (100, 10, 90, 6)
     assert (oldest.offset, oldest.since_ms) == (10, shop.now_ms)
+
+
+def test_a_record_that_waits_in_its_lane_tells_its_next_attempt_and_when_it_is_due(shop):
+    shop.fill("orders", 0, 100)
+    head = Head(2, int(shop.now_ms) + 20_000, int(shop.now_ms) - 7_000)
+    shop.commit("orders", 0, 10, (11, 95), heads={10: head})
+
+    _, oldest = shop.partition("orders", 0)
+
+    assert (oldest.offset, oldest.attempt, oldest.due_ms) == (10, 3, head.due_ms)
+    assert oldest.since_ms == head.first_failed_ms
 
 
 def test_where_the_frontier_holds_no_record_the_oldest_is_behind_what_is_finished(shop):

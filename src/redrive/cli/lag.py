@@ -172,6 +172,8 @@ def _why(its: "PartitionLag", oldest: "Oldest | None", now_ms: float) -> "list[s
         )
     elif its.committed is not None:
         why.append("not read yet, or at work")
+    if others := len(its.heads) - (oldest.offset in its.heads):
+        why.append(f"{others} behind it wait for another run")
     return why
 
 
@@ -211,6 +213,7 @@ def _as_json(behind: "Behind") -> dict[str, Any]:
                 "committed": its.committed,
                 "lag": its.lag,
                 "true_lag": its.true_lag,
+                "heads": len(its.heads),
                 "lost": its.lost,
                 "oldest": None
                 if oldest is None

@@ -6,10 +6,10 @@ what is finished above the frontier, as the commit's metadata tells it.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from redrive.core.metadata import decode_metadata
+from redrive.core.metadata import Head, decode_metadata
 from redrive.core.offset_codec import Range
 from redrive.core.plan import MAX_WAIT_MS, Tier
 from redrive.core.record import RawRecord, TopicPartition
@@ -22,8 +22,8 @@ class Oldest:
     """
     The record at which a partition's frontier stands. Times are epoch ms, UTC.
 
-    `since_ms`: when it was written; of a tier's record: when its first attempt failed. `attempt`: of its next run.
-    `due_ms`: of tiers. `failure`: kind and type of the last one, empty where none is told. `is_ours`: else another group's,
+    `since_ms`: when it was written; of a tier's record and of a head: when its first attempt failed. `attempt`: of its next
+    run. `due_ms`: of these two. `failure`: kind and type of the last one, empty where none is told. `is_ours`: else another group's,
     which is passed by.
     """
 
@@ -39,8 +39,8 @@ class Oldest:
 class PartitionLag:
     """
     One partition. `committed`: None where the group has committed nothing. `frontier`: the first offset that isn't
-    finished. `finished`: ranges above it that are. `lost`: offsets that were deleted before they were read. `ignored`:
-    why the commit's map can't be used.
+    finished. `finished`: ranges above it that are. `heads`: unfinished records that wait in their lane for another run, by
+    offset. `lost`: offsets that were deleted before they were read. `ignored`: why the commit's metadata can't be used.
     """
 
     key: TopicPartition
@@ -50,6 +50,7 @@ class PartitionLag:
     finished: tuple[Range, ...] = ()
     lost: int = 0
     ignored: str = ""
+    heads: Mapping[int, Head] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -109,14 +110,24 @@ def measure(
     told = decode_metadata(metadata, committed, identity)
     frontier = max(first, committed)
     ranges = tuple((max(a, frontier), b) for a, b in told.ranges if b > frontier)
-    return PartitionLag(key, end, committed, frontier, ranges, max(0, first - committed), told.ignored)
+    heads = {offset: head for offset, head in told.heads.items() if frontier <= offset < end}
+    return PartitionLag(key, end, committed, frontier, ranges, max(0, first - committed), told.ignored, heads)
 
 
 def look_at_record(
-    record: RawRecord, tier: Tier | None, groups: frozenset[str], translator: Translator = PLAIN
+    record: RawRecord,
+    tier: Tier | None,
+    groups: frozenset[str],
+    translator: Translator = PLAIN,
+    head: Head | None = None,
 ) -> Oldest:
-    """Gives what is told of an unfinished record. `tier`: the topic it was read from, None for a source."""
+    """
+    Gives what is told of an unfinished record. `tier`: the topic it was read from, None for a source. `head`: what the
+    commit says of it, when it waits in its lane.
+    """
     timestamp_ms = record.timestamp()[1]
+    if head is not None:
+        return Oldest(record.offset(), head.first_failed_ms, head.attempt + 1, head.due_ms)
     if tier is None:
         return Oldest(record.offset(), timestamp_ms)
     said, _ = envelope_of(record, translator)

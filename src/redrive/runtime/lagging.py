@@ -49,7 +49,7 @@ def look_behind(
     """
     topics = cluster.describe(plan.topics)
     lags = _lags(plan, cluster, topics)
-    heads = _heads(log, lags)
+    oldest = _oldest(log, lags)
     tiers = {tier.topic: tier for each in plan.listeners for tier in (*each.tiers, *each.drained)}
     groups = frozenset((plan.group, *plan.accepts_groups))
     return Behind(
@@ -58,8 +58,10 @@ def look_behind(
         tuple(
             (
                 lag,
-                look_at_record(heads[key], tiers.get(key.topic), groups, plan.translator)
-                if key in heads
+                look_at_record(
+                    record, tiers.get(key.topic), groups, plan.translator, lag.heads.get(record.offset())
+                )
+                if (record := oldest.get(key)) is not None
                 else None,
             )
             for key, lag in lags.items()
@@ -106,9 +108,9 @@ def _lags(
     }
 
 
-def _heads(log: Reading, lags: Mapping[TopicPartition, PartitionLag]) -> Mapping[TopicPartition, RawRecord]:
+def _oldest(log: Reading, lags: Mapping[TopicPartition, PartitionLag]) -> Mapping[TopicPartition, RawRecord]:
     """The first unfinished record of each partition that has one."""
-    heads: dict[TopicPartition, RawRecord] = {}
+    found: dict[TopicPartition, RawRecord] = {}
     spans = {key: (lag.frontier, lag.end) for key, lag in lags.items() if lag.true_lag > 0}
     for _ in range(_LOOKS):
         further: dict[TopicPartition, tuple[int, int]] = {}
@@ -117,11 +119,11 @@ def _heads(log: Reading, lags: Mapping[TopicPartition, PartitionLag]) -> Mapping
             if lags[key].was_finished(offset):
                 further[key] = (next(end for _, end in lags[key].finished if offset < end), lags[key].end)
             else:
-                heads[key] = record
+                found[key] = record
         if not further:
             break
         spans = further
-    return heads
+    return found
 
 
 def _waiting(
