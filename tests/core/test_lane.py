@@ -5,7 +5,8 @@ import weakref
 
 import pytest
 
-from redrive.core.lane import BACKLOG_BYTES, ListenerState
+from redrive.core.lane import BACKLOG_BYTES, Lane, ListenerState
+from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 from redrive.sim.records import SimRecord
 from tests.sim.engine_world import World, plan_of
@@ -88,9 +89,9 @@ def test_what_came_in_beyond_all_bounds_for_another_listeners_sake_is_told():
     listener = listener_of()
     listener.weighed([Sized(MEGABYTE)])
     listener.queued = 60
-    assert not listener.overflows()
+    assert not listener.overflows(Lane(P0, listener, None, OffsetMap(0)))
     listener.queued = 70
-    assert listener.overflows()
+    assert listener.overflows(Lane(P0, listener, None, OffsetMap(0)))
 
 
 def test_nothing_of_a_run_is_kept_once_all_runs_of_its_partition_are_home():

@@ -54,7 +54,7 @@ def test_a_retry_says_when_how_often_and_why():
     assert (produce.topic, produce.partition, produce.key, produce.value) == (
         "orders.retry.5s",
         1,
-        b"k",
+        b"0",
         b"{}",
     )
     assert _said(produce) == Envelope(
@@ -195,7 +195,7 @@ def test_a_dead_letter_gives_up_texts_first_then_its_value_and_is_never_given_up
     assert messages[-1] == 0
     assert [produce.value for produce in tried[:-1]] == [b"{}"] * (len(tried) - 1)
     last = tried[-1]
-    assert (last.value, last.key, foreign_headers(last.headers)) == (None, b"k", [])
+    assert (last.value, last.key, foreign_headers(last.headers)) == (None, b"0", [])
     said = _said(last)
     assert (said.reason, said.source_topic, said.source_partition, said.source_offset) == (
         "permanent",

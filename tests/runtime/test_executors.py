@@ -84,10 +84,14 @@ class Slot:
         run.records = None
         self.executors.submit(run)
 
+    def result(self):
+        (result,) = until(lambda: self.executors.results(0.05), "a result", within_s=5)
+        return result
+
     def run(self, *numbers):
         """Let it handle these in one run. Gives the numbers and kinds of what failed."""
         self.submit(*numbers)
-        (result,) = until(lambda: self.executors.results(0.05), f"the result of {numbers}", within_s=5)
+        result = self.result()
         assert (result.done, result.halt) == (len(numbers), "")
         return [(failed.record.offset(), failed.failure.kind) for failed in result.run.failures]
 
@@ -167,36 +171,51 @@ def test_a_cancellation_between_two_runs_does_not_end_the_slot(loop, slot_of):
     assert slot.executors.close(CLOSE_S)
 
 
-def test_a_timer_of_a_handler_that_fires_in_a_pause_between_tries_does_not_end_the_slot(slot_of):
+def test_a_timer_of_a_handler_that_fires_when_it_has_failed_long_ago_does_not_end_the_slot(slot_of):
     async def handle(number):
         asyncio.get_running_loop().call_later(0.005, asyncio.current_task().cancel)
         raise TimeoutError
 
-    slot = slot_of(handle, retry=RetryPolicy("5s", immediate=Backoff(2, "20ms")))
+    slot = slot_of(handle, retry=RetryPolicy("5s"))
     assert slot.run(7) == [(7, Kind.TRANSIENT)]
     assert slot.run(8) == [(8, Kind.TRANSIENT)]
 
 
-def test_a_handler_that_raises_cancelled_error_by_itself_has_failed_and_is_tried_again_in_place(slot_of):
-    tries = []
-
+def test_a_handler_that_raises_cancelled_error_by_itself_has_failed(slot_of):
     async def handle(number):
-        tries.append(number)
         raise asyncio.CancelledError
 
-    slot = slot_of(handle, retry=RetryPolicy("5s", immediate=Backoff(2, "1ms")))
+    slot = slot_of(handle, retry=RetryPolicy("5s"))
     assert slot.run(7) == [(7, Kind.TRANSIENT)]
-    assert tries == [7, 7, 7]
+    assert slot.run(8) == [(8, Kind.TRANSIENT)]
 
 
-def test_a_handler_that_cancels_itself_in_each_try_in_place_has_failed(slot_of):
+def test_a_handler_that_cancels_itself_has_failed(slot_of):
     async def handle(number):
         cancel_oneself()
         await asyncio.sleep(0)
 
-    slot = slot_of(handle, retry=RetryPolicy("5s", immediate=Backoff(2, "1ms")))
+    slot = slot_of(handle, retry=RetryPolicy("5s"))
     assert slot.run(7) == [(7, Kind.TRANSIENT)]
     assert slot.run(8) == [(8, Kind.TRANSIENT)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_record_to_be_tried_again_in_place_is_handed_back_with_those_behind_it(slot_of, is_async):
+    def handle(number):
+        if number == 7:
+            raise TimeoutError
+
+    async def handle_awaited(number):
+        handle(number)
+
+    slot = slot_of(
+        handle_awaited if is_async else handle, retry=RetryPolicy("5s", immediate=Backoff(2, "1s"))
+    )
+    slot.submit(1, 7, 2)
+    result = slot.result()
+    assert (result.done, result.halt, result.run.failures) == (1, "again", [])
+    assert (result.run.again.failed.attempt, result.run.again.wait_ms) == (1, 1_000)
 
 
 def test_what_waits_by_timeouts_of_its_own_is_left_alone(slot_of):
@@ -318,21 +337,6 @@ def test_closing_leaves_a_thread_that_does_not_end_behind(slot_of):
     assert not slot.executors.close(CLOSE_S)
     release.set()
     assert slot.executors.close(5)
-
-
-def test_closing_cuts_the_pauses_between_tries_in_place(slot_of):
-    begun = threading.Event()
-
-    def handle(number):
-        begun.set()
-        raise TimeoutError
-
-    slot = slot_of(handle, retry=RetryPolicy("5s", immediate=Backoff(20, "1s")))
-    slot.submit(1)
-    begun.wait(5)
-    assert slot.executors.close(5)
-    (result,) = slot.executors.results(0)
-    assert len(result.run.failures) == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True])

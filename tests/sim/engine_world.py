@@ -10,7 +10,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from redrive.core.commands import Commit, Failed, Pause, Produce, Refusal, Report, Resume, Run, RunResult
+from redrive.core.commands import (
+    Again,
+    Commit,
+    Failed,
+    Pause,
+    Produce,
+    Refusal,
+    Report,
+    Resume,
+    Run,
+    RunResult,
+)
 from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine, Start
 from redrive.core.failure import Failure, Kind
@@ -35,13 +46,16 @@ def plan_of(
     give_up: str = "dead-letter",
     concurrency: int = 1,
     brake: bool = True,
+    order: str = "partition",
     **policy,
 ) -> ListenerPlan:
     """A listener on the topic `name`, with its topics called as by default."""
     ladder = RetryPolicy(*delays, **policy)
+    if ladder.blocking:
+        delays = ()
     tiers = tuple(
         Tier(f"{name}.retry.{delay}", delay_ms, index)
-        for index, (delay, delay_ms) in enumerate(zip(delays, ladder.delays_ms, strict=True))
+        for index, (delay, delay_ms) in enumerate(zip(delays, ladder.tier_delays_ms, strict=True))
     )
     replay = tiers[0].topic if tiers else f"{name}.replay"
     return ListenerPlan(
@@ -54,6 +68,7 @@ def plan_of(
         tiers=tiers,
         drained=() if tiers else (Tier(replay, 0),),
         give_up=give_up,
+        order=order,
         concurrency=concurrency,
         brake=brake,
     )
@@ -74,7 +89,7 @@ class Worker:
         self._done = 0
         self._record: RawRecord | None = None
         run.started_mono_ms = world.clock.mono_ms()
-        run.iterator = iter(run.records)
+        self._walk = run.walk()
         self.result: RunResult | None = RunResult(run, 0, 0.0, "cut") if run.gate.is_shut else None
         if world.is_seen_at_work and self.result is None:
             self._take_up()
@@ -89,7 +104,7 @@ class Worker:
             self._take_up()
 
     def _take_up(self) -> None:
-        self._record = next(self.run.iterator, None)
+        self._record = next(self._walk, None)
         if self._record is not None:
             self._world.truth.started(self.run, self._record)
         else:
@@ -115,6 +130,16 @@ class Worker:
         signal = outcome if outcome in {"skip", "dead-letter", "retry-later"} else ""
         kind = Kind(outcome) if outcome in {"transient", "permanent", "poison"} else Kind.PERMANENT
         failed = self._failed(record, Kind.TRANSIENT if signal == "retry-later" else kind, signal)
+        immediate = self._plan.policy.immediate
+        is_first = not failed.envelope.attempt or (
+            self.run.heads is not None and record.offset() in self.run.heads
+        )
+        if outcome == "transient" and immediate and failed.attempt <= immediate.retries and is_first:
+            self._done -= 1
+            self.run.again = Again(failed, immediate.wait_ms)
+            self._world.truth.met_outage(self.run.lane, record.offset())
+            self._end("again")
+            return
         self.run.failures.append(failed)
         self._world.truth.failed(self._plan, self.run.lane, failed)
         policy = self._plan.policy
@@ -127,18 +152,27 @@ class Worker:
             self._dead += 1
             if self._dead >= self.run.budget:
                 self._end("budget")
+                return
+        if policy.blocking is not None:
+            self._end("held")
 
     def _failed(self, record: RawRecord, kind: Kind, signal: str) -> Failed:
-        envelope = read_envelope(record.headers())[0]
-        if not self.run.is_of_tier or not envelope.source_topic:
+        heads, offset = self.run.heads, record.offset()
+        known = heads.envelope(offset) if heads is not None else None
+        envelope = known or read_envelope(record.headers())[0]
+        if known is None and (not self.run.is_of_tier or not envelope.source_topic):
             envelope = source_envelope(record)
+        if known is None and heads is not None and (head := heads.get(offset)) is not None:
+            envelope = msgspec.structs.replace(
+                envelope, attempt=head.attempt, first_failed_ms=head.first_failed_ms
+            )
         attempt = envelope.attempt + 1
         after_ms = self._world.retry_after_ms if signal == "retry-later" else None
         failure = Failure(kind, "SomeError", self._world.failure_message, "a rule", after_ms)
         return Failed(record, failure, attempt, self._world.clock.wall_ms(), envelope, signal)
 
     def _end(self, halt: str) -> None:
-        if halt in {"outage", "budget"}:
+        if halt in {"outage", "budget", "again", "held"}:
             self.run.gate.is_shut = True
         self.result = RunResult(self.run, self._done, self._world.record_s * self._done, halt)
 
@@ -210,6 +244,8 @@ class World:
         for key, start in starts.items():
             lane = self.engine.lanes[key]
             self.truth.began(lane, self.positions[key], start.restored)
+            if start.acked is not None:
+                self._tell(key)
         self._perform()
 
     def revoke(self, *keys: TopicPartition) -> None:
@@ -239,8 +275,9 @@ class World:
 
     def append(self, topic: str, partition: int = 0, count: int = 1, *, headers: Sequence = ()) -> None:
         """Another client writes records."""
-        for _ in range(count):
-            self.cluster.append(topic, b"{}", key=b"k", partition=partition, headers=headers)
+        for number in range(count):
+            key = None if number % 7 == 6 else b"%d" % (number % 3)
+            self.cluster.append(topic, b"{}", key=key, partition=partition, headers=headers)
 
     def fetch(self, key: TopicPartition, most: int = 100) -> None:
         """The consumer delivers what comes next, unless the partition is paused."""
@@ -308,8 +345,16 @@ class World:
                 if key not in refused and key not in self.given_up[commit.snapshot]
             ]
             self.committed.update({key: commit.offsets[key] for key in kept})
+            for key in kept:
+                self._tell(key)
             self.engine.commits.answered(commit.snapshot, refused, self.clock.now())
             self._perform()
+
+    def _tell(self, key: TopicPartition) -> None:
+        offset, metadata = self.committed[key]
+        for head_offset, head in decode_metadata(metadata, offset, identity(key.topic)).heads.items():
+            if (lane := self.engine.lanes.get(key)) is not None:
+                self.truth.told(lane, head_offset, head.attempt)
 
     def pass_time(self, ms: float) -> None:
         """Time passes, and the engine is told."""
@@ -353,7 +398,7 @@ class World:
             again = {(lane.key, record.offset()) for record in run.records} & self.discarded
             assert not again, f"discarded and run: {again}"
         out = [key for key, runs in self.slots.items() if any(other.lane is lane for other in runs)]
-        assert out in ([], [(run.listener, run.slot)]), "a lane in two slots"
+        assert run.key_lanes or out in ([], [(run.listener, run.slot)]), "a lane in two slots"
         self.slots[run.listener, run.slot].append(run)
         assert len(self.slots[run.listener, run.slot]) <= RUNS_PER_SLOT_MOST
         assert run.slot < self.plan.listeners[run.listener].concurrency

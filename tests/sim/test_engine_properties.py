@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from redrive.core.commands import Refusal
 from redrive.core.notices import ranges_of
+from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition
 from tests.sim.engine_world import OUTCOMES, World, plan_of, post
 
@@ -14,6 +15,15 @@ PLANS = {
     "no tiers": lambda: (plan_of(),),
     "skips": lambda: (plan_of("1s", give_up="skip"),),
     "repeats its last tier, with jitter": lambda: (plan_of("1s", max_attempts=4, jitter=0.5),),
+    "by key": lambda: (plan_of("5s", "30s", order="key", concurrency=3),),
+    "by key, one at a time": lambda: (plan_of("1s", order="key"),),
+    "without order": lambda: (plan_of("5s", order="none", concurrency=2),),
+    "blocks its key": lambda: (plan_of("1s", "5s", order="key", blocking="key", concurrency=3),),
+    "blocks its partition": lambda: (plan_of("1s", "5s", blocking="partition", jitter=0.5),),
+    "tries in place": lambda: (plan_of("5s", immediate=Backoff(2, "200ms")),),
+    "tries in place and blocks": lambda: (
+        plan_of("5s", order="key", blocking="key", concurrency=2, immediate=Backoff(1, "100ms")),
+    ),
     "two listeners": lambda: (plan_of("5s", concurrency=3), plan_of("1s", name="payouts", brake=False)),
 }
 

@@ -25,6 +25,9 @@ class Truth:
         self._known: dict[Lane, set[int]] = defaultdict(set)
         self._failed: dict[Lane, set[int]] = defaultdict(set)
         self._confirmed: dict[Lane, Counter[int]] = defaultdict(Counter)
+        #: Failed records that wait in front of their lanes.
+        self._held: dict[Lane, set[int]] = defaultdict(set)
+        self._told: dict[Lane, dict[int, int]] = defaultdict(dict)
 
     def began(self, lane: Lane, start: int, restored: Sequence[tuple[int, int]]) -> None:
         """A partition was assigned; `restored` was finished by its owner before."""
@@ -34,6 +37,9 @@ class Truth:
     def started(self, run: Run, record: RawRecord) -> None:
         """A handler got this record."""
         lane, offset = run.lane, record.offset()
+        if run.key_lanes:
+            self._started_in_its_lane(run, record)
+            return
         if run.is_of_tier:
             return
         last = self._last_started.get(lane, self._start_of[lane] - 1)
@@ -44,6 +50,27 @@ class Truth:
         skipped = [other for other in between if other not in self._known[lane]]
         assert not skipped, f"{lane.key}: {skipped} skipped"
         self._last_started[lane] = offset
+
+    def _started_in_its_lane(self, run: Run, record: RawRecord) -> None:
+        """Of a key one record runs at a time, and with a blocking policy none before those ahead of it are finished."""
+        lane, key, offset = run.lane, record.key(), record.offset()
+        plan = lane.listener.plan
+        if run.is_of_tier or plan.order == "none" or (key is None and plan.order == "key"):
+            return
+        line = [
+            other.offset()
+            for other in self._cluster.partition(lane.key)
+            if self._start_of[lane] <= other.offset() < offset
+            and (plan.order == "partition" or other.key() == key)
+            and other.offset() not in self._known[lane]
+        ]
+        failed = self._failed[lane] - self._held[lane]
+        ahead = [other for other in line if other not in failed]
+        assert not ahead, f"{lane.key}: {offset} before {ahead}"
+
+    def told(self, lane: Lane, offset: int, attempt: int) -> None:
+        """A commit told that this record failed so often."""
+        self._told[lane][offset] = attempt
 
     def handled(self, lane: Lane, offset: int) -> None:
         """A handler was content with it."""
@@ -57,6 +84,14 @@ class Truth:
         """A handler failed: the record waits for a successor, or gets none."""
         ends = failed.failure.kind is not Kind.TRANSIENT or plan.policy.is_last(failed.attempt)
         assert failed.attempt <= plan.policy.max_attempts
+        offset = failed.record.offset()
+        if plan.policy.blocking and offset in self._held[lane]:
+            told = self._told[lane].get(offset, 0)
+            assert told >= failed.attempt - 1, f"{lane.key}: {offset} ran before attempt {told + 1} was told"
+        if plan.policy.blocking and not ends and not failed.signal:
+            self._held[lane].add(offset)
+            return
+        self._held[lane].discard(offset)
         if failed.signal == "skip" or (plan.give_up == "skip" and ends):
             self._known[lane].add(failed.record.offset())
         else:
@@ -99,6 +134,5 @@ def end_of(cluster: SimCluster, key: TopicPartition) -> int:
 
 def has_left(lane: Lane) -> bool:
     """Whether anything of a lane is still to be done."""
-    return bool(
-        lane.pending or lane.queue or lane.returned or len(lane.window) or len(lane.reposts) or lane.runs
-    )
+    held = len(lane.window) + len(lane.reposts) + (lane.keys.waiting if lane.keys is not None else 0)
+    return bool(lane.pending or lane.queue or lane.returned or held or lane.runs)

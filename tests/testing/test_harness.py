@@ -222,11 +222,12 @@ def test_signals_and_poison_do_what_they_say(redrive_harness):
     assert [waiting.in_ms for waiting in harness.waiting] == [420_000]
 
 
-def test_tries_in_place_pass_their_pauses_on_the_clock(redrive_harness):
+def test_tries_in_place_come_when_their_pauses_are_over(redrive_harness):
     harness = redrive_harness(
         _failing_app(retry=RetryPolicy(immediate=Backoff(retries=2, wait="500ms"))),
     )
     harness.send("orders", {"id": 1})
+    harness.advance("2s")
     began_ms = harness.failed[0].at_ms
     assert [run.at_ms - began_ms for run in harness.failed] == [0, 500, 1000]
 

@@ -98,8 +98,7 @@ FAILED_RUNS = Metric(
     "counter",
     "runs",
     _LISTENER,
-    "Runs of the handler, or decodings, that raised (signals such as Skip included), whatever became of the record. All "
-    "tries in place count as one run.",
+    "Runs of the handler, or decodings, that raised (signals such as Skip included), whatever became of the record.",
 )
 RETRIES = Metric(
     "redrive_retries_total",

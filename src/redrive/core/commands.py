@@ -1,5 +1,6 @@
 """What the engine asks the runtime to do, and the two things that come back: a run's result, a write's answer."""
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from operator import length_hint, sub
@@ -12,11 +13,13 @@ from redrive.core.failure import Failure
 from redrive.core.record import RawRecord, TopicPartition
 
 if TYPE_CHECKING:
+    from redrive.core.heads import Heads
+    from redrive.core.key_lanes import KeyLane
     from redrive.core.lane import Lane
 
 Signal = Literal["", "retry-later", "dead-letter", "skip"]
 #: Why a run ended before its last record.
-Halt = Literal["", "outage", "budget", "cut"]
+Halt = Literal["", "outage", "budget", "again", "held", "cut"]
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -34,6 +37,13 @@ class Failed(msgspec.Struct, frozen=True):
     signal: Signal = ""
 
 
+class Again(msgspec.Struct, frozen=True):
+    """A record that is to be tried again in place, `wait_ms` after it failed."""
+
+    failed: Failed
+    wait_ms: int
+
+
 class Gate:
     """Shut by whoever stops a run early, so that runs queued behind it in the same lane don't overtake its rest."""
 
@@ -46,16 +56,20 @@ class Gate:
 class Run:
     """
     Records of one lane, to be handled one after another. Owned by the engine; the worker that has it writes only
-    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable` and `outage`, and in the end `records`.
+    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable`, `outage` and `again`, and in the end `records`.
 
     The worker walks `iterator` over `records`. That makes two things free for records that succeed: how far it came
     can be read from outside (`taken`), and it is stopped by moving the iterator to its end (`cut`).
+
+    Records of several key lanes (`key_lanes`: of each record its lane) are taken from `rest` instead, one by one from the
+    left; what the worker hasn't taken up can be taken back from the right at once (`take_back`), though a handler hangs.
 
     A worker that is through with all of a source's records lets go of them (`let_go`), so that they are freed where
     they still are in the processor's cache: by the pump's thread it costs a tenth of all the time.
     """
 
     __slots__ = (
+        "again",
         "budget",
         "count",
         "end",
@@ -63,13 +77,19 @@ class Run:
         "failures",
         "failures_seen",
         "gate",
+        "heads",
+        "is_apart",
         "is_cut",
+        "is_held",
         "iterator",
+        "key_lanes",
         "lane",
         "listener",
+        "most_dead",
         "moved_mono_ms",
         "outage",
         "records",
+        "rest",
         "settled",
         "slot",
         "started_mono_ms",
@@ -87,8 +107,19 @@ class Run:
         self.count = len(records)
         self.end = end
         self.budget = budget
+        #: How many dead letters it can cause: it stops at its budget, and has no more than its records.
+        self.most_dead = 0
         self.gate: Gate = lane.gate
         self.wakes_ms: list[int] | None = None
+        #: Whether each record's offset is open and closed by itself; else the run is a stretch of its partition.
+        self.is_apart = False
+        self.rest: deque[RawRecord] | None = None
+        self.key_lanes: list[KeyLane] = []
+        #: What is known of records that failed before, where there are any.
+        self.heads: Heads | None = None
+        self.again: Again | None = None
+        #: Its last record failed, and waits in front of its lane.
+        self.is_held = False
         self.iterator: Iterator[RawRecord] | None = None
         self.is_cut = False
         self.failures: list[Failed] = []
@@ -105,21 +136,55 @@ class Run:
         self.settled = 0
 
     @property
-    def most_dead(self) -> int:
-        """How many dead letters it can cause: it stops at its budget, and has no more than its records."""
-        return min(self.budget, self.count)
-
-    @property
     def is_of_tier(self) -> bool:
         """Whether the records come from a retry or replay topic and carry an envelope."""
         return self.wakes_ms is not None
 
     def taken(self) -> int:
         """How many records the worker has taken up so far, the one it works on included; 0 once it was cut."""
-        # An iterator that was cut has nothing left either, but its records did not run.
-        if self.iterator is None or self.is_cut:
+        if self.iterator is None:
             return 0
-        return self.count - length_hint(self.iterator)
+        if self.rest is not None:
+            return self.count - len(self.rest)
+        # An iterator that was cut has nothing left either, but its records did not run.
+        return 0 if self.is_cut else self.count - length_hint(self.iterator)
+
+    def is_stuck(self, mono_ms: float, since_ms: float) -> bool:
+        """Whether the worker has been at one record for so long while others stand behind it that can be taken back."""
+        began_ms = self.started_mono_ms
+        return (
+            bool(self.rest)
+            and began_ms is not None
+            and mono_ms - max(began_ms, self.moved_mono_ms) >= since_ms
+        )
+
+    def walk(self) -> Iterator[RawRecord]:
+        """What the worker goes along; called by it once."""
+        self.iterator = iter(self.records) if self.rest is None else _taken_from(self.rest)
+        return self.iterator
+
+    def divide(self, key_lanes: "list[KeyLane]") -> None:
+        """These are the lanes of its records: what isn't taken up can be taken back."""
+        self.key_lanes = key_lanes
+        self.rest = deque(self.records)
+        self.is_apart = True
+
+    def take_back(self) -> list[RawRecord]:
+        """Take from the worker what it hasn't taken up; the run ends with the record it is at."""
+        rest = self.rest
+        if rest is None:
+            return []
+        # First the mark: a worker that finds nothing left asks it whether it had all.
+        self.is_cut = True
+        taken: list[RawRecord] = []
+        while rest:
+            try:
+                taken.append(rest.pop())
+            except IndexError:  # the worker was quicker
+                break
+        self.count -= len(taken)
+        taken.reverse()
+        return taken
 
     def late_ms(self) -> Iterator[float]:
         """How long after their wake times a tier's records started, of those that weren't told before."""
@@ -131,14 +196,24 @@ class Run:
         """Let the worker stop after the record it is at. Its result tells how far it came."""
         self.gate.is_shut = True
         self.is_cut = True
-        if self.iterator is not None:
+        if self.rest is not None:
+            self.take_back()
+        elif self.iterator is not None:
             # What a copy of a half-read iterator is told, by the protocol of `copy`: where to go on.
             cast("Any", self.iterator).__setstate__(self.count)
 
     def let_go(self) -> None:
         """All records of the run have ended."""
-        if not self.is_of_tier:
+        if not self.is_apart:
             self.records = []
+
+
+def _taken_from(rest: "deque[RawRecord]") -> Iterator[RawRecord]:
+    try:
+        while True:
+            yield rest.popleft()
+    except IndexError:
+        return
 
 
 class RunResult(msgspec.Struct, frozen=True):

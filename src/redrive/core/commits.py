@@ -7,10 +7,12 @@ the commit was on its way is part of the next one.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
+from typing import NamedTuple
 
 from redrive.core.commands import Commit
 from redrive.core.lane import Lane
-from redrive.core.metadata import encode_metadata
+from redrive.core.metadata import NO_HEADS, Head
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 
@@ -23,7 +25,18 @@ REFUSED_PAUSE_MS = 100
 #: An answer that takes longer than this will not come: the client gave up without telling.
 ANSWER_TIMEOUT_MS = 60_000
 
+#: A commit that records wait for is sent at least so long before their due, and no sooner than this after the last one.
+HURRY_BEFORE_MS = 50
+HURRY_PAUSE_MS = 20
+
 Snapshot = tuple[int, str]
+
+
+class _Said(NamedTuple):
+    """What a commit says of one partition: to the broker, and of the records that wait in it."""
+
+    snapshot: Snapshot
+    heads: Mapping[int, Head]
 
 
 class Commits:
@@ -46,9 +59,13 @@ class Commits:
         self._ended = 0
         self._identity = identity
         self._number = 0
-        self._sent: dict[TopicPartition, tuple[Lane, Snapshot]] = {}
+        self._sent: dict[TopicPartition, tuple[Lane, _Said]] = {}
         self._sent_mono_ms = 0.0
         self._next_mono_ms = 0.0
+        #: Lanes with records that wait for a commit, and when it is sent at the latest.
+        self._hurried: dict[Lane, None] = {}
+        self._hurry_mono_ms = inf
+        self._is_awaited = False
         self._chunk_chars = CHUNK_CHARS
         #: Refusals in a row of partitions that are sent alone, in the order of their turns.
         self._suspects: dict[TopicPartition, int] = {}
@@ -58,28 +75,47 @@ class Commits:
         """So many records more are finished, or have their successor on its way."""
         self._ended += count
 
+    def hurry(self, lane: Lane, due_in_ms: float, now: Now) -> None:
+        """A record of this lane may only run again when a commit has told of its failure: in time for its due."""
+        at_ms = max(now.mono_ms + due_in_ms - HURRY_BEFORE_MS, self._sent_mono_ms + HURRY_PAUSE_MS)
+        self._hurry_mono_ms = min(self._hurry_mono_ms, at_ms)
+        self._hurried[lane] = None
+
+    def awaited_in_ms(self, mono_ms: float) -> float:
+        """How soon to look after a commit that records wait for; 0: it is on its way."""
+        return 0.0 if self._sent and self._is_awaited else self._hurry_mono_ms - mono_ms
+
     def due(self, lanes: Collection[Lane], now: Now) -> Commit | None:
         """The next commit, when it is time for one, none is on its way and something changed."""
-        if now.mono_ms < self._next_mono_ms and self._ended < self._records:
+        is_time = now.mono_ms >= self._next_mono_ms or self._ended >= self._records
+        if not is_time and now.mono_ms < self._hurry_mono_ms:
             return None
         if self._sent:
             if now.mono_ms < self._sent_mono_ms + ANSWER_TIMEOUT_MS:
                 return None
             self._sent = {}
         if not self._round:
-            # A round goes over all lanes, the suspects last; large ones take several commits.
-            turns = {key: turn for turn, key in enumerate(self._suspects, 1)}
-            self._ended = 0
-            self._round.extend(sorted(lanes, key=lambda lane: turns.get(lane.key, 0)))
-            self._chunk_chars = min(CHUNK_CHARS, 2 * self._chunk_chars)
+            self._begin_round(lanes if is_time else self._hurried)
         self._fill()
         # The rest of a round follows as soon as this commit is answered.
-        self._next_mono_ms = now.mono_ms + (0 if self._round else self._interval_ms)
+        if self._round:
+            self._next_mono_ms = now.mono_ms
+        elif is_time:
+            self._next_mono_ms = now.mono_ms + self._interval_ms
         if not self._sent:
             return None
         self._number += 1
         self._sent_mono_ms = now.mono_ms
-        return Commit(self._number, {key: snapshot for key, (_, snapshot) in self._sent.items()})
+        return Commit(self._number, {key: said.snapshot for key, (_, said) in self._sent.items()})
+
+    def _begin_round(self, lanes: Iterable[Lane]) -> None:
+        # A round goes over all lanes, the suspects last; large ones take several commits.
+        turns = {key: turn for turn, key in enumerate(self._suspects, 1)}
+        self._ended = 0
+        self._round.extend(sorted(lanes, key=lambda lane: turns.get(lane.key, 0)))
+        self._chunk_chars = min(CHUNK_CHARS, 2 * self._chunk_chars)
+        self._is_awaited = bool(self._hurried)
+        self._hurried, self._hurry_mono_ms = {}, inf
 
     def answered(self, snapshot: int, refused: Iterable[TopicPartition], now: Now) -> None:
         """
@@ -91,9 +127,10 @@ class Commits:
         if snapshot != self._number or not self._sent:
             return
         failed = set(refused)
-        for key, (lane, value) in self._sent.items():
+        for key, (lane, said) in self._sent.items():
             if key not in failed:
-                lane.acked = value
+                lane.acked = said.snapshot
+                lane.heads.confirm(said.heads)
                 if self._suspects.pop(key, 0):
                     self._next_mono_ms = now.mono_ms  # it was mended: the other suspects may be too
         if not failed:
@@ -104,7 +141,9 @@ class Commits:
                 for key in failed:
                     self._suspects[key] = self._suspects.pop(key, 0) + 1
             else:
-                self._chunk_chars = sum(len(text) + _ENTRY_CHARS for _, (_, text) in self._sent.values()) // 2
+                self._chunk_chars = (
+                    sum(len(said.snapshot[1]) + _ENTRY_CHARS for _, said in self._sent.values()) // 2
+                )
                 self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
             pause_ms = REFUSED_PAUSE_MS if self._round else self._interval_ms
             self._next_mono_ms = now.mono_ms + min(pause_ms, self._interval_ms)
@@ -115,8 +154,9 @@ class Commits:
         chunks: list[dict[TopicPartition, Snapshot]] = []
         chars = CHUNK_CHARS + 1
         for lane in lanes:
-            if (snapshot := self._changed(lane)) is None:
+            if (said := self._changed(lane)) is None:
                 continue
+            snapshot = said.snapshot
             chars += len(snapshot[1]) + _ENTRY_CHARS
             if chars > CHUNK_CHARS:
                 chunks.append({})
@@ -135,24 +175,23 @@ class Commits:
         chars = 0
         while self._round:
             lane = self._round[0]
-            snapshot = self._changed(lane) if lane.alive else None
-            if snapshot is not None:
-                chars += len(snapshot[1]) + _ENTRY_CHARS
+            said = self._changed(lane) if lane.alive else None
+            if said is not None:
+                chars += len(said.snapshot[1]) + _ENTRY_CHARS
                 is_suspect = lane.key in self._suspects
                 if self._sent and (is_suspect or chars > self._chunk_chars):
                     return
-                self._sent[lane.key] = (lane, snapshot)
+                self._sent[lane.key] = (lane, said)
                 if is_suspect:
                     # Each refusal costs an interval: a hundred of them in one round would keep the others waiting.
                     self._round.clear()
                     return
             self._round.popleft()
 
-    def _changed(self, lane: Lane) -> Snapshot | None:
+    def _changed(self, lane: Lane) -> _Said | None:
         if not lane.offsets.started:
             return None
-        identity = self._identity(lane.key.topic)
-        snapshot = lane.offsets.snapshot(identity)
-        if self._suspects.get(lane.key, 0) % 2:
-            snapshot = (snapshot[0], encode_metadata(snapshot[0], (), identity))
-        return None if snapshot == lane.acked else snapshot
+        heads = lane.heads.told() if lane.heads else NO_HEADS
+        is_bare = bool(self._suspects.get(lane.key, 0) % 2)
+        snapshot = lane.offsets.snapshot(self._identity(lane.key.topic), heads, is_bare=is_bare)
+        return None if snapshot == lane.acked else _Said(snapshot, heads)

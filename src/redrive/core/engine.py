@@ -9,16 +9,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from redrive.core.commands import Command, Failed, Gate, Pause, Report, Resume, Run, RunResult
+from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
 from redrive.core.heeding import Heeding
 from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState, Outage
+from redrive.core.metadata import NO_HEADS, Head
 from redrive.core.offsets import OffsetMap, Range
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
+from redrive.core.resting import Rests
 from redrive.core.schedule import Window
-from redrive.core.successors import Fate, Successors
+from redrive.core.settling import Settling
+from redrive.core.successors import Successors
+from redrive.core.taking import Taking
 from redrive.core.waiting import WaitingRoom
 
 #: Runs that take longer are looked into this often, so that what they finished can be committed.
@@ -35,11 +39,15 @@ BUDGET_SLACK = 50
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where an assigned partition begins: `offset` None is its beginning; `acked` what the group has committed."""
+    """
+    Where an assigned partition begins: `offset` None is its beginning; `acked` what the group has committed, `restored`
+    what that says of finished records behind the offset, and `heads` of those that failed and wait.
+    """
 
     offset: int | None
     restored: tuple[Range, ...] = ()
     acked: tuple[int, str] | None = None
+    heads: Mapping[int, Head] = NO_HEADS
 
 
 class Engine:
@@ -54,6 +62,8 @@ class Engine:
         self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str]
     ) -> None:
         self._plan = plan
+        #: All topics that the group reads, sources first.
+        self.topics = plan.topics
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
         self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator)
@@ -71,12 +81,12 @@ class Engine:
         self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
         self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes, plan.translator)
         self.notices = Heeding(self._outbox, self.successors, self._waiting)
+        self._rests = Rests()
+        self._taking = Taking(self._rests)
+        self._settling = Settling(self.successors, self.commits)
+        #: Confirmed commits that resting lanes were told of.
+        self._told = 0
         self._next_look_ms = 0.0
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """All topics that the group reads, sources first."""
-        return self._plan.topics
 
     # -- what happened -------------------------------------------------------------------------------------------
 
@@ -86,7 +96,7 @@ class Engine:
         for key, start in starts.items():
             listener, tier = self._roles[key.topic]
             offsets = OffsetMap(start.offset or 0, start.restored, started=start.offset is not None)
-            lane = self.lanes[key] = Lane(key, listener, tier, offsets)
+            lane = self.lanes[key] = Lane(key, listener, tier, offsets, start.heads)
             lane.acked = start.acked
             listener.lanes.add(lane)
             if tier is not None:
@@ -116,10 +126,15 @@ class Engine:
         if lane.tier is not None:
             self._hold(lane, lane.tier, records, end, now)
             return
-        lane.queue.append(Batch(records, end))
         listener = lane.listener
         listener.queued += len(records)
-        if listener.overflows() and not lane.is_paused:
+        if lane.keys is None:
+            lane.queue.append(Batch(records, end))
+        else:
+            offsets.open([record.offset() for record in records])
+            offsets.settle(end)
+            lane.keys.add(records)
+        if not lane.is_paused and listener.overflows(lane):
             self._pause([lane])
         self._make_ready(lane)
         self._dispatch(listener, now)
@@ -129,7 +144,7 @@ class Engine:
         run = result.run
         lane, listener = run.lane, self.listeners[run.listener]
         self.runs.pop(run, None)
-        listener.slots[run.slot] -= 1
+        listener.vacate(run.slot)
         listener.budget_out -= run.most_dead
         lane.runs -= 1
         if not lane.runs:
@@ -140,8 +155,13 @@ class Engine:
             listener.measured(result.seconds, result.done)
         if lane.alive:
             self._settle(run, run.records, result.done, now)
-            self._give_back(run, result.done)
-            self.notices.gave_back(run, result.done, now)
+            if run.again is not None:
+                self._settling.again(lane, run.again, now)
+            # A record that waits in front of its lane goes back there, though it ran.
+            done = result.done - run.is_held
+            if self._settling.give_back(run, done):
+                self._make_ready(lane)
+            self.notices.gave_back(run, done, now)
         if result.halt == "outage":
             self._outage(run, now)
         elif listener.outage is not None and listener.outage.probe is run:
@@ -152,6 +172,10 @@ class Engine:
         """Time passed: due records, commits, writes to repeat, long runs to look into. Cheap when nothing is due."""
         if self._waiting.is_time(now, are_workers_busy=bool(self.runs)):
             self._wake(now)
+        if self._rests.next_wake_ms <= now.wall_ms or self._told != self.commits.confirmed:
+            self._told = self.commits.confirmed
+            for lane in self._rests.wake(now.wall_ms):
+                self._make_ready(lane)
         self.successors.tick(now)
         if now.mono_ms >= self._next_look_ms:
             self._next_look_ms = now.mono_ms + HARVEST_INTERVAL_MS
@@ -168,15 +192,19 @@ class Engine:
         for run in self.runs:
             # Only a lane's first: the next one may be at work while the result of the first is still on its way, and
             # to settle beyond that would claim its failures as finished.
-            if run.lane in seen:
+            if run.lane in seen and not run.key_lanes:
                 continue
             seen.add(run.lane)
             # The worker may let go of them at any moment: then its result is on the way.
             records = run.records
             taken = run.taken()
-            if records and taken - 1 > run.settled and run.lane.alive:
+            if not (records and run.lane.alive):
+                continue
+            if taken - 1 > run.settled:
                 run.moved_mono_ms = now.mono_ms
                 self._settle(run, records, taken - 1, now)
+            elif run.is_stuck(now.mono_ms, HARVEST_INTERVAL_MS) and self._settling.take_back(run):
+                self._make_ready(run.lane)
 
     def stop(self, keys: Iterable[TopicPartition]) -> None:
         """Hand out nothing more of these partitions, and let their runs end after the record they are at."""
@@ -188,6 +216,8 @@ class Engine:
             lane.listener.queued -= lane.queued()
             lane.queue.clear()
             lane.returned.clear()
+            if lane.keys is not None:
+                lane.keys.clear()
             lane.window, lane.reposts = Window(), Window()
             for run in self.runs:
                 if run.lane is lane:
@@ -215,7 +245,7 @@ class Engine:
         lane.next_offset = earliest
         if not lane.offsets.started:
             lane.offsets.begin(earliest)
-        elif lane.tier is not None:
+        elif lane.tier is not None or lane.keys is not None:
             lane.offsets.settle(earliest)
         else:
             lane.queue.append(Batch([], earliest))
@@ -232,6 +262,7 @@ class Engine:
                 lane.alive = False
                 lane.listener.lanes.discard(lane)
         self._waiting.forget_dead()
+        self._rests.forget_dead()
 
     # -- what to do ----------------------------------------------------------------------------------------------
 
@@ -269,7 +300,7 @@ class Engine:
     @property
     def next_wake_ms(self) -> float:
         """The wall time at which a held record must be looked at."""
-        return self._waiting.next_wake_ms
+        return min(self._waiting.next_wake_ms, self._rests.next_wake_ms)
 
     # -- dispatch ------------------------------------------------------------------------------------------------
 
@@ -280,26 +311,28 @@ class Engine:
 
     def _dispatch(self, listener: ListenerState, now: Now) -> None:
         """Start as many runs as there is room for, a lane after another."""
-        most = listener.run_records
         if listener.outage is not None and listener.outage.lane.is_ready:
             # The record that met the outage is the one that tells when it is over.
             listener.ready.remove(listener.outage.lane)
             listener.ready.appendleft(listener.outage.lane)
-        turns = 2 * len(listener.ready)
-        while turns and listener.ready and self._may_start(listener, now):
-            turns -= 1
+        idle_turns = 0
+        while idle_turns < len(listener.ready) and self._may_start(listener, now):
             lane = listener.ready.popleft()
+            idle_turns += 1
             if not lane.alive or not lane.has_work(now):
                 self._not_ready(lane)
+                idle_turns -= 1  # the others have moved up
                 continue
             slot = listener.slot_for(lane)
             if slot is not None and lane.pending < PENDING_RECORDS and lane.pending_bytes < PENDING_BYTES:
                 slow = listener.brake.is_on or listener.outage is not None
-                self._start(lane, slot, 1 if slow else most, now)
+                if self._start(lane, slot, 1 if slow else listener.run_records, now):
+                    idle_turns = 0
             if lane.has_work(now):
                 listener.ready.append(lane)
             else:
                 self._not_ready(lane)
+                idle_turns = max(0, idle_turns - 1)
 
     def _not_ready(self, lane: Lane) -> None:
         lane.is_ready = False
@@ -307,120 +340,45 @@ class Engine:
             self._waiting.expect(lane)
 
     def _may_start(self, listener: ListenerState, now: Now) -> bool:
-        if min(listener.slots) >= listener.runs_per_slot:
+        if not listener.has_room:
             return False
         outage = listener.outage
         if outage is not None:
-            return outage.probe is None and now.mono_ms >= outage.until_mono_ms and not any(listener.slots)
+            return outage.probe is None and now.mono_ms >= outage.until_mono_ms and not listener.runs_out
         if not listener.plan.brake:
             return True
         if listener.brake.is_on:
-            return listener.brake.admits(now.mono_ms) and not any(listener.slots)
+            return listener.brake.admits(now.mono_ms) and not listener.runs_out
         return listener.budget_out < listener.brake.headroom() + BUDGET_SLACK
 
-    def _start(self, lane: Lane, slot: int, most: int, now: Now) -> None:
-        run = self._run_of_tier(lane, slot, most, now) if lane.tier else self._run_of_source(lane, slot, most)
+    def _start(self, lane: Lane, slot: int, most: int, now: Now) -> bool:
+        """Hand out a run. False when there was nothing to run after all."""
+        run = self._taking.run_of(lane, slot, most, now)
+        if lane.tier is not None:
+            self._refill(lane)
         if run is None:
-            return
+            return False
         listener = lane.listener
         run.budget = run.count + 1
         if listener.plan.brake:
             listener.brake.admitted(now.mono_ms)
             run.budget = max(1, min(run.budget, (listener.brake.headroom() - listener.budget_out) // 2))
+        run.most_dead = min(run.budget, run.count)
         listener.budget_out += run.most_dead
-        listener.slots[slot] += 1
+        listener.occupy(slot)
         lane.slot, lane.last_run = slot, run
         lane.runs += 1
         if listener.outage is not None:
             listener.outage.probe = run
         self.runs[run] = None
         self._outbox.append(run)
-
-    def _run_of_source(self, lane: Lane, slot: int, most: int) -> Run | None:
-        batch = lane.queue[0]
-        records, end = batch.records, batch.end
-        if len(records) > most:
-            records, batch.records = records[:most], records[most:]
-            end = batch.records[0].offset()
-        else:
-            lane.queue.popleft()
-        lane.listener.queued -= len(records)
-        if records:
-            return Run(lane, slot, records, end, 0)
-        # All of them had been finished by the owner before: nothing to run, but the offsets are passed.
-        if lane.runs and lane.last_run is not None:
-            lane.last_run.end = end
-        else:
-            lane.offsets.settle(end)
-        return None
-
-    def _run_of_tier(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
-        due = lane.window.take(now.wall_ms, most)
-        self._refill(lane)
-        if not due:
-            return None
-        run = Run(lane, slot, [record for _, record in due], 0, 0)
-        run.wakes_ms = [wake_ms for wake_ms, _ in due]
-        return run
+        return True
 
     # -- results -------------------------------------------------------------------------------------------------
 
     def _settle(self, run: Run, records: list[RawRecord], done: int, now: Now) -> None:
-        """
-        The first `done` records of the run are finished or failed; those before `run.settled` were counted. `records`:
-        the run's; of a source's that has ended whole they are let go, and not needed.
-        """
-        lane, listener = run.lane, run.lane.listener
-        failures = run.failures[run.failures_seen :]
-        if done < run.count:  # the worker may be further by now
-            settled = {record.offset() for record in records[run.settled : done]}
-            failures = [failed for failed in failures if failed.record.offset() in settled]
-        run.failures_seen += len(failures)
-        count = done - run.settled
-        failed_offsets = [failed.record.offset() for failed in failures]
-        if run.is_of_tier:
-            offsets = [record.offset() for record in records[run.settled : done]]
-            if failures or run.failed_offsets:
-                run.failed_offsets.update(failed_offsets)
-                offsets = [offset for offset in offsets if offset not in run.failed_offsets]
-            lane.offsets.close_all(offsets)
-            listener.counters.lateness[lane.key.topic].add_all(run.late_ms())
-        else:
-            if failures:
-                lane.offsets.open(failed_offsets)
-            if count:
-                lane.offsets.settle(run.end if done == run.count else records[done].offset())
-        run.settled = done
-        self.commits.ended(count)
-        fates = [self._route(lane, failed, now) for failed in failures]
-        listener.counters.handled += count - len(failures)
-        # A record that moved on to a tier hasn't ended yet: counted as finished it would hide that all of them die.
-        ended = count - fates.count("retried")
-        if ended and listener.plan.brake and listener.brake.finished(ended, fates.count("dead"), now.mono_ms):
-            self._report_brake(listener)
-
-    def _route(self, lane: Lane, failed: Failed, now: Now) -> Fate:
-        fate = self.successors.route(lane, failed)
-        if fate == "dead":
-            lane.listener.died_of(failed.failure.type, now.mono_ms)
-        return fate
-
-    def _give_back(self, run: Run, done: int) -> None:
-        """What the run left undone goes back to its place, once all runs of the lane are home."""
-        lane = run.lane
-        rest = run.records[done:]
-        if rest and not lane.is_stopping:
-            if run.wakes_ms is not None:
-                for record, wake_ms in zip(rest, run.wakes_ms[done:], strict=True):
-                    lane.window.hold(wake_ms, record)
-            else:
-                lane.returned.append(Batch(rest, run.end))
-                lane.listener.queued += len(rest)
-        if lane.gate.is_shut and lane.runs == 0 and not lane.is_stopping:
-            lane.queue.extendleft(reversed(lane.returned))
-            lane.returned = []
-            lane.gate = Gate()
-            self._make_ready(lane)
+        if self._settling.settle(run, records, done, now):
+            self._report_brake(run.lane.listener)
 
     def _probed(self, listener: ListenerState, result: RunResult) -> None:
         """The one record that may run in an outage came through; or it was stopped before it ran."""
@@ -483,8 +441,8 @@ class Engine:
         for listener in self.listeners:
             if listener.plan.brake and listener.brake.refresh(now.mono_ms):
                 self._report_brake(listener)
-            if listener.queued <= listener.backlog // 2 and listener.is_hungry():
-                self._resume([lane for lane in listener.lanes if lane.tier is None and lane.is_paused])
+            paused = [lane for lane in listener.lanes if lane.tier is None and lane.is_paused]
+            self._resume([lane for lane in paused if listener.can_fetch_again(lane)])
         for lane in self._waiting.lanes:
             self._refill(lane)
 

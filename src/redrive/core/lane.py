@@ -1,17 +1,22 @@
 """
-The engine's state: an assigned partition (lane), a listener, and the slots in which its handlers run.
+The engine's state: an assigned partition, a listener, and the slots in which its handlers run.
 
-Records of a lane run one after another. A lane that has a run out stays with its slot, so that a second run can be
-queued behind the first without overtaking it.
+A partition is one lane, whose records run one after another; it stays with its slot while it has a run out, so that a
+second run can be queued behind the first without overtaking it. Or it is divided into lanes by key (`key_lanes.py`).
 """
 
 from collections import deque
+from collections.abc import Mapping
+from math import inf
 
 import msgspec
 
 from redrive.core.brake import WINDOW_MS, Brake
 from redrive.core.commands import Gate, Run
 from redrive.core.counters import ListenerCounters
+from redrive.core.heads import Heads
+from redrive.core.key_lanes import KeyLanes, lane_key
+from redrive.core.metadata import Head
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import ListenerPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
@@ -20,6 +25,10 @@ from redrive.core.schedule import Window
 
 #: A run is planned to last this long: short enough for a rebalance, long enough to cost little per record.
 RUN_TARGET_MS = 20.0
+#: Of a run that is made of several lanes, what the worker hasn't taken up can be taken back: it may be longer.
+BUNDLE_TARGET_MS = 50.0
+#: Less work than this isn't worth being divided among handlers.
+INDIVISIBLE_MS = 2.0
 #: The first run tells how long the handler takes.
 FIRST_RUN_RECORDS = 16
 #: Two runs to a slot: the worker finds the next one waiting when it ends the first. More of them while they are short,
@@ -35,6 +44,13 @@ LOOKED_INTO_EACH = 8
 #: How much is fetched ahead of the handlers: by their pace, and by memory.
 BACKLOG_MS = 10_000.0
 BACKLOG_BYTES = 16 << 20
+#: The same where records wait in lanes by key: enough of them that all handlers find a lane of their own.
+LANES_BACKLOG_MS = 1_000.0
+LANES_BACKLOG_RECORDS = 50_000
+#: While few lanes can run, it is fetched past the records of a busy or failing key, within this memory.
+LANES_BYTES = 128 << 20
+#: What a fetched record takes besides its key, value and headers.
+FETCHED_OVERHEAD_BYTES = 600
 OUTAGE_FIRST_MS = 1_000.0
 OUTAGE_MOST_MS = 60_000.0
 
@@ -73,7 +89,9 @@ class ListenerState:
         "causes",
         "causes_since_ms",
         "counters",
+        "free_slots",
         "index",
+        "is_divided",
         "lanes",
         "mean_bytes",
         "mean_ms",
@@ -82,6 +100,7 @@ class ListenerState:
         "queued",
         "ready",
         "run_records_most",
+        "runs_out",
         "slots",
     )
 
@@ -98,6 +117,11 @@ class ListenerState:
         self.outage: Outage | None = None
         #: Runs out, per slot.
         self.slots = [0] * plan.concurrency
+        self.runs_out = 0
+        #: Whether its partitions are divided into lanes by key.
+        self.is_divided = lane_key(plan.order, plan.policy.blocking) is not None
+        #: Slots that can take a run, the one used last at the end; a single one has the next run queued behind the first.
+        self.free_slots = [0, 0] if plan.concurrency == 1 else list(range(plan.concurrency))[::-1]
         self.mean_ms = RUN_TARGET_MS / FIRST_RUN_RECORDS
         #: Of key, value and headers together; 0 until the first records were seen.
         self.mean_bytes = 0.0
@@ -111,9 +135,17 @@ class ListenerState:
 
     @property
     def run_records(self) -> int:
-        """How many records make a run of about `RUN_TARGET_MS`, within what all slots together may have in memory."""
+        """How many records make a run, by the time they take and the memory that all slots together may have."""
         by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1) / (RUNS_PER_SLOT_MOST * len(self.slots)))
-        return max(1, min(self.run_records_most, int(RUN_TARGET_MS / self.mean_ms), by_memory))
+        by_time = int(self._run_ms() / self.mean_ms)
+        return max(1, min(self.run_records_most, by_time, by_memory))
+
+    def _run_ms(self) -> float:
+        if not self.is_divided:
+            return RUN_TARGET_MS
+        # All handlers share in what is there, but for work that is done sooner than it is handed over.
+        shared_ms = self.mean_ms * (self.queued // len(self.slots) + 1)
+        return min(BUNDLE_TARGET_MS, max(INDIVISIBLE_MS, shared_ms))
 
     @property
     def runs_per_slot(self) -> int:
@@ -124,9 +156,17 @@ class ListenerState:
     @property
     def backlog(self) -> int:
         """How many records may wait in memory: some seconds of work for all slots, within bounds."""
-        by_pace = int(BACKLOG_MS / self.mean_ms) * len(self.slots)
+        most, ahead_ms = FETCHED_RUNS * self.run_records_most, BACKLOG_MS
+        if self.is_divided:
+            most, ahead_ms = LANES_BACKLOG_RECORDS, LANES_BACKLOG_MS
+        by_pace = int(ahead_ms / self.mean_ms) * len(self.slots)
         by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1))
-        return max(2 * len(self.slots), min(FETCHED_RUNS * self.run_records_most, by_pace, by_memory))
+        return max(2 * len(self.slots), min(most, by_pace, by_memory))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a run can be handed out."""
+        return bool(self.free_slots) if self.is_divided else min(self.slots) < self.runs_per_slot
 
     def measured(self, seconds: float, count: int) -> None:
         """Learn how long a record takes: at once when they got slower, slowly when they got quicker."""
@@ -145,12 +185,36 @@ class ListenerState:
         """Whether the consumer should be asked for more of this listener's records."""
         if self.outage is not None or self.brake.is_on:
             return self.queued == 0
-        return self.queued < self.backlog and min(self.slots) < self.runs_per_slot
+        if self.is_divided:
+            return self.queued < self.backlog or (self._has_idle_slots() and not self.is_over())
+        return self.queued < self.backlog and self.has_room
 
-    def overflows(self) -> bool:
-        """Whether records came in far beyond what there is room for, since the poll was for another listener."""
+    def _has_idle_slots(self) -> bool:
+        """Whether there are fewer lanes that can run than handlers without work."""
+        return sum(lane.keys.ready_count for lane in self.lanes if lane.keys) < len(self.free_slots)
+
+    def is_over(self) -> bool:
+        """Whether lanes hold all the memory that they may."""
+        return self.queued * (self.mean_bytes + FETCHED_OVERHEAD_BYTES) > LANES_BYTES
+
+    def overflows(self, lane: "Lane") -> bool:
+        """
+        Whether this source lane must not be fetched for now: records came in far beyond what there is room for, since the
+        poll was for another listener; or a key that fails or is slow has piled up more than the lane's share of memory.
+        """
+        if lane.keys:
+            return self.is_over() and lane.keys.waiting * len(self.lanes) >= self.queued
         too_many = self.queued > 2 * self.backlog + FETCHED_RUNS * self.run_records_most
         return too_many or self.queued * self.mean_bytes > 4 * BACKLOG_BYTES
+
+    def can_fetch_again(self, lane: "Lane") -> bool:
+        """Whether a source lane that was paused has room again."""
+        if lane.keys:
+            return (
+                self.queued * (self.mean_bytes + FETCHED_OVERHEAD_BYTES) < LANES_BYTES / 2
+                and self.is_hungry()
+            )
+        return self.queued <= self.backlog // 2 and self.is_hungry()
 
     def died_of(self, cause: str, mono_ms: float) -> None:
         """Count why a record became a dead letter. Bounded: beyond a hundred types new ones are not listed."""
@@ -162,10 +226,26 @@ class ListenerState:
 
     def slot_for(self, lane: "Lane") -> int | None:
         """The slot in which the lane's next run can be queued now; None when it has to wait."""
+        if self.is_divided:
+            return self.free_slots[-1] if self.free_slots else None
         if lane.runs:
             return lane.slot if self.slots[lane.slot] < self.runs_per_slot else None
         slot = min(range(len(self.slots)), key=self.slots.__getitem__)
         return slot if self.slots[slot] < self.runs_per_slot else None
+
+    def occupy(self, slot: int) -> None:
+        """A run was handed to the slot."""
+        self.slots[slot] += 1
+        self.runs_out += 1
+        if self.is_divided:
+            self.free_slots.remove(slot) if self.free_slots[-1] != slot else self.free_slots.pop()
+
+    def vacate(self, slot: int) -> None:
+        """A run came back from the slot."""
+        self.slots[slot] -= 1
+        self.runs_out -= 1
+        if self.is_divided:
+            self.free_slots.append(slot)
 
 
 class Lane:
@@ -178,11 +258,14 @@ class Lane:
         "acked",
         "alive",
         "gate",
+        "heads",
         "is_paused",
         "is_ready",
         "is_stopping",
         "key",
+        "keys",
         "last_run",
+        "limit",
         "listener",
         "next_offset",
         "offsets",
@@ -190,16 +273,23 @@ class Lane:
         "pending_bytes",
         "queue",
         "reposts",
+        "rests_until_ms",
         "returned",
         "runs",
         "slot",
         "tier",
         "waiting",
+        "wakes_ms",
         "window",
     )
 
     def __init__(
-        self, key: TopicPartition, listener: ListenerState, tier: Tier | None, offsets: OffsetMap
+        self,
+        key: TopicPartition,
+        listener: ListenerState,
+        tier: Tier | None,
+        offsets: OffsetMap,
+        heads: Mapping[int, Head] | None = None,
     ) -> None:
         self.key = key
         self.listener = listener
@@ -212,6 +302,17 @@ class Lane:
         #: Where the consumer goes on after a pause; -1 for the beginning, wherever that is.
         self.next_offset = offsets.settled if offsets.started else -1
         self.queue: deque[Batch] = deque()
+        #: Records that failed and wait in the partition itself.
+        self.heads = Heads(heads or {})
+        key_of = lane_key(listener.plan.order, listener.plan.policy.blocking)
+        #: The lanes by key, where there are such.
+        self.keys = None if key_of is None else KeyLanes(key_of, self.heads)
+        #: The wake times of a tier's records that are in these lanes, by offset.
+        self.wakes_ms: dict[int, int] = {}
+        #: The first record failed and is to be tried again in place, not before this.
+        self.rests_until_ms = 0.0
+        #: Only records below this offset may start.
+        self.limit = inf
         self.window = Window()
         #: Records that wait longer than their tier: posted on at their wake time.
         self.reposts = Window()
@@ -229,16 +330,26 @@ class Lane:
         #: The last (offset, metadata) that the broker confirmed.
         self.acked: tuple[int, str] | None = None
 
+    def finish(self, offset: int) -> None:
+        """An open record of this lane is finished."""
+        self.offsets.close(offset)
+        if self.heads:
+            self.heads.drop(offset)
+
     def queued(self) -> int:
         """Fetched records of this source lane that no worker has yet."""
+        if self.tier is not None:
+            return 0
+        if self.keys is not None:
+            return self.keys.waiting
         return sum(len(batch.records) for batches in (self.queue, self.returned) for batch in batches)
 
     def has_work(self, now: Now) -> bool:
         """Whether a run could be made of this lane now."""
-        if self.is_stopping or self.gate.is_shut:
+        if self.is_stopping or self.gate.is_shut or now.wall_ms < self.rests_until_ms:
             return False
-        if self.tier is None:
-            return bool(self.queue)
+        if self.queue or (self.keys is not None and self.keys.ready_count):
+            return True
         return self.window.next_wake_ms() <= now.wall_ms
 
 

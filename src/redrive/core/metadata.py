@@ -11,6 +11,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -41,6 +42,10 @@ class Head(msgspec.Struct, frozen=True):
     attempt: int
     due_ms: int
     first_failed_ms: int
+
+
+#: No record that waits.
+NO_HEADS: Mapping[int, Head] = MappingProxyType({})
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -112,7 +117,7 @@ def encode_metadata(
     identity: str,
     *,
     ledger: Ledger = NO_LEDGER,
-    heads: Mapping[int, Head] = {},
+    heads: Mapping[int, Head] = NO_HEADS,
     budget: int = METADATA_BUDGET_CHARS,
 ) -> str:
     """

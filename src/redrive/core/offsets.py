@@ -7,10 +7,10 @@ hundred thousand behind it.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 
-from redrive.core.metadata import METADATA_BUDGET_CHARS, encode_metadata
+from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_HEADS, Head, encode_metadata
 from redrive.core.offset_codec import Range
 
 __all__ = ["OffsetMap", "Range"]
@@ -107,7 +107,13 @@ class OffsetMap:
                 break
         return ranges
 
-    def snapshot(self, identity: str) -> tuple[int, str]:
-        """The frontier and its metadata, of one moment: what one commit says about this partition."""
+    def snapshot(
+        self, identity: str, heads: Mapping[int, Head] = NO_HEADS, *, is_bare: bool = False
+    ) -> tuple[int, str]:
+        """
+        The frontier and its metadata, of one moment: what one commit says about this partition. `heads`: of its records that
+        failed and wait; `is_bare`: without the map.
+        """
         frontier = self.frontier
-        return frontier, encode_metadata(frontier, self.finished_above_frontier(), identity)
+        ranges = () if is_bare else self.finished_above_frontier()
+        return frontier, encode_metadata(frontier, ranges, identity, heads=heads)

@@ -30,6 +30,12 @@ class Retry(msgspec.Struct, frozen=True):
     due_ms: int
 
 
+class Hold(msgspec.Struct, frozen=True):
+    """It waits in front of its lane, and is not to be run before `due_ms`."""
+
+    due_ms: int
+
+
 class DeadLetter(msgspec.Struct, frozen=True):
     """Produce to the dead-letter topic."""
 
@@ -42,7 +48,7 @@ class Drop(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = Retry | DeadLetter | Drop
+Action = Retry | Hold | DeadLetter | Drop
 
 
 def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
@@ -61,7 +67,7 @@ def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
 
 def _retry_or_dead_letter(
     failed: Failed, policy: RetryPolicy, longest_ms: int, roll: float
-) -> Retry | DeadLetter:
+) -> Retry | Hold | DeadLetter:
     if failed.signal == "dead-letter":
         return DeadLetter(Reason.ASKED)
     if failed.failure.kind is Kind.POISON:
@@ -82,7 +88,7 @@ def _retry_or_dead_letter(
     asked_too_long = asked_ms is not None and asked_ms > longest_ms
     if asked_too_long or (policy.max_age_ms is not None and _age_ms(failed, due_ms) > policy.max_age_ms):
         return DeadLetter(Reason.EXPIRED)
-    return Retry(tier, due_ms)
+    return Retry(tier, due_ms) if policy.blocking is None else Hold(due_ms)
 
 
 def _age_ms(failed: Failed, due_ms: int) -> float:

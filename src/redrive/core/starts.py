@@ -10,4 +10,4 @@ def start_at_committed(offset: int, metadata: str, identity: str) -> tuple[Start
     there can't be used; then only the offset counts and records above it may run again.
     """
     restored = decode_metadata(metadata, offset, identity)
-    return Start(offset, restored.ranges, (offset, metadata.rstrip("\0"))), restored.ignored
+    return Start(offset, restored.ranges, (offset, metadata.rstrip("\0")), restored.heads), restored.ignored

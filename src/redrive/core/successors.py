@@ -19,7 +19,7 @@ from redrive.core.lane import Lane
 from redrive.core.notices import Notice, write_end
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, event_id_of, headers_of
-from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
+from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, decide, tier_for
 from redrive.core.translator import PLAIN, Translator
 
 RESEND_FIRST_MS = 500.0
@@ -27,7 +27,7 @@ RESEND_MOST_MS = 30_000.0
 #: Steps of `shrink`, after which only headers are sent.
 _SHRINK_STEPS = 8
 
-Fate = Literal["retried", "dead", "skipped"]
+Fate = Literal["retried", "held", "dead", "skipped"]
 
 
 class Pending:
@@ -83,23 +83,27 @@ class Successors:
         #: Writes without an answer yet.
         self.outstanding = 0
 
-    def route(self, lane: Lane, failed: Failed) -> Fate:
-        """Decide on a failed record and send its successor. What became of it, as the brake counts it."""
+    def route(self, lane: Lane, failed: Failed) -> Fate | Hold:
+        """
+        Decide on a failed record and send its successor, if it is to have one. What became of it, as the brake counts it.
+        """
         plan, counters = lane.listener.plan, lane.listener.counters
         counters.failed_runs += 1
         action = decide(failed, plan, _roll(failed) if plan.policy.jitter else 0.0)
         if isinstance(action, Drop):
             counters.dropped[action.reason] += 1
-            lane.offsets.close(failed.record.offset())
+            lane.finish(failed.record.offset())
             if action.reason == "skip":
                 return "skipped"
             event = "letter-passed-by" if plan.letters_of else "record-given-up"
             self._outbox.append(Report(event, _failure_fields(lane, failed, action.reason)))
             return "dead"
+        if isinstance(action, Hold):
+            return action
         if isinstance(action, Retry):
             tier = plan.tiers[action.tier].topic
             counters.retried[tier] += 1
-            self._send(lane, failed.record, self._envelope(failed, action.due_ms), tier)
+            self._send(lane, failed.record, self.envelope_after(failed, action.due_ms), tier)
             return "retried"
         self._dead_letter(lane, failed, action)
         return "dead"
@@ -138,7 +142,7 @@ class Successors:
             lane.pending -= 1
             lane.pending_bytes -= len(record)
             if lane.alive:
-                lane.offsets.close(record.offset())
+                lane.finish(record.offset())
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
@@ -179,7 +183,7 @@ class Successors:
         plan = lane.listener.plan
         lane.listener.counters.dead[action.reason] += 1
         envelope = msgspec.structs.replace(
-            self._envelope(failed, None),
+            self.envelope_after(failed, None),
             reason=action.reason,
             failure_stack=failed.failure.stack,
             fingerprint=failed.failure.fingerprint,
@@ -263,8 +267,8 @@ class Successors:
             )
         )
 
-    def _envelope(self, failed: Failed, due_ms: int | None) -> Envelope:
-        """What the successor of this failure says."""
+    def envelope_after(self, failed: Failed, due_ms: int | None) -> Envelope:
+        """What is known of a record after this failure: its successor says it."""
         failure, failed_ms = failed.failure, int(failed.failed_ms)
         before = failed.envelope
         return Envelope(

@@ -8,6 +8,7 @@ when they get their first run, so `concurrency=200` costs nothing until it is ne
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
@@ -32,6 +33,9 @@ class Executors:
         self._results: SimpleQueue[RunResult | BaseException] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Runs on their way to tasks, and whether the loop was told: to wake it costs as much as a small run.
+        self._sent: deque[tuple[asyncio.Queue[Run | None], Run | None]] = deque()
+        self._is_told = False
 
     def submit(self, run: Run) -> None:
         """Queue a run in its slot."""
@@ -111,11 +115,22 @@ class Executors:
             task.add_done_callback(self._tasks.discard)
 
         def put(run: Run | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs any more
-                loop.call_soon_threadsafe(inbox.put_nowait, run)
+            self._sent.append((inbox, run))
+            if not self._is_told:
+                self._is_told = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                    loop.call_soon_threadsafe(self._deliver)
 
         loop.call_soon_threadsafe(begin)
         return put
+
+    def _deliver(self) -> None:
+        # First the mark: what is sent from now on is told again.
+        self._is_told = False
+        sent = self._sent
+        while sent:
+            inbox, run = sent.popleft()
+            inbox.put_nowait(run)
 
     async def _work_awaited(self, invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> None:
         try:

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from redrive.core.commands import Failed, Halt, Run, RunResult, Signal
+import msgspec
+
+from redrive.core.commands import Again, Failed, Halt, Run, RunResult, Signal
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Kind, failure_of, signal_in
 from redrive.core.record import RawRecord, headers_of
@@ -25,6 +27,8 @@ from redrive.runtime.declaration import Listener
 from redrive.runtime.decoding import undecodable
 
 _PERMANENT = frozenset([Kind.PERMANENT])
+#: The record at which the run ended stays where it is, to be tried again.
+_STAYS = frozenset(["outage", "again"])
 
 
 class _Failing:
@@ -41,19 +45,33 @@ class _Failing:
         self._dead = 0
         self.halt: Halt = ""
 
-    def failed(
-        self, record: RawRecord, envelope: Envelope | None, error: BaseException, tries: int = 1
-    ) -> Failed:
-        """What this error means; `tries` runs were made in place."""
+    def failed(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
+        """The handler raised. True when the run has to end: with the record, or before it."""
         if envelope is None:
             # Here, where the record is at hand: the pump's thread would have to fetch it from another core's cache.
             envelope = source_envelope(record, self._id_header)
-        attempt = envelope.attempt + tries
+        attempt = envelope.attempt + 1
         now_ms = self._clock.wall_ms()
         # The stack costs ten times the rest: only what will be a dead letter is worth it.
         with_stack = self._policy.is_last(attempt) or _PERMANENT
         failure = failure_of(error, self._failures, now_ms=now_ms, with_stack=with_stack)
-        return Failed(record, failure, attempt, now_ms, envelope, _signal_of(error))
+        failed = Failed(record, failure, attempt, now_ms, envelope, _signal_of(error))
+        immediate = self._policy.immediate
+        if (
+            immediate is None
+            or attempt > immediate.retries
+            or failed.signal
+            or failure.kind is not Kind.TRANSIENT
+        ):
+            return self._add(failed)
+        # Not here: the slot has other lanes to serve meanwhile.
+        self._run.again = Again(failed, immediate.wait_ms)
+        return self._halt("again")
+
+    def _is_first_delivery(self, failed: Failed) -> bool:
+        """Whether this record's tries so far were made in place: those of a ladder are counted in its headers."""
+        heads = self._run.heads
+        return not failed.envelope.attempt or (heads is not None and failed.record.offset() in heads)
 
     def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
         """A record that could not be decoded. True when the run has to end."""
@@ -64,19 +82,9 @@ class _Failing:
         failure = failure_of(
             told, self._failures, now_ms=now_ms, with_stack=True, poison="the value can't be decoded"
         )
-        return self.add(Failed(record, failure, attempt, now_ms, envelope))
+        return self._add(Failed(record, failure, attempt, now_ms, envelope))
 
-    def again_after_ms(self, failed: Failed, tries: int) -> int | None:
-        """How long to wait before another try in place; None when the record moves on."""
-        immediate = self._policy.immediate
-        if immediate is None or failed.envelope.attempt or tries > immediate.retries:
-            return None
-        # A run that has to end soon hands the rest to the ladder; without one these tries are all that there is.
-        is_cut = self._run.gate.is_shut and self._policy.delays_ms
-        moves_on = failed.signal or failed.failure.kind is not Kind.TRANSIENT or is_cut
-        return None if moves_on else immediate.wait_ms
-
-    def add(self, failed: Failed) -> bool:
+    def _add(self, failed: Failed) -> bool:
         """Take a failed record into the result. True when the run has to end with it, or before it in an outage."""
         run = self._run
         if failed.failure.kind is Kind.OUTAGE:
@@ -89,7 +97,8 @@ class _Failing:
             self._dead += 1
             if self._dead >= run.budget:
                 return self._halt("budget")
-        return False
+        # Later records of its lane may not run before it is known what becomes of it.
+        return self._policy.blocking is not None and self._halt("held")
 
     def _ends(self, kind: Kind, attempt: int) -> bool:
         return kind is Kind.PERMANENT or kind is Kind.POISON or self._policy.is_last(attempt)
@@ -128,7 +137,7 @@ class Invoker:
         self._clock = clock
         self._translator = translator
         self._read_hop = translator.read_hop
-        #: Set when the process ends: pauses between tries in place are cut short.
+        #: Set when the process ends: coroutines may be cancelled then.
         self._stop = stop
 
     def run(self, run: Run) -> RunResult:
@@ -138,7 +147,7 @@ class Invoker:
             return RunResult(run, 0, 0.0, "cut")
         failing = _Failing(run, self.listener, self._clock)
         began_ms = self._clock.mono_ms()
-        if run.is_of_tier or not self.listener.takes_value:
+        if run.is_of_tier or run.heads is not None or not self.listener.takes_value:
             last = self._each(run, iterator, failing)
         elif self.listener.takes_record:
             last = self._each_with_record(iterator, failing)
@@ -147,7 +156,7 @@ class Invoker:
         return self._end(run, last, failing, began_ms)
 
     def stop(self) -> None:
-        """The slots are being closed: pauses end at once, and coroutines may be cancelled."""
+        """The slots are being closed: coroutines may be cancelled."""
         self._stop.set()
 
     async def run_async(self, run: Run) -> RunResult:
@@ -157,7 +166,8 @@ class Invoker:
             return RunResult(run, 0, 0.0, "cut")
         failing = _Failing(run, self.listener, self._clock)
         began_ms = self._clock.mono_ms()
-        if run.is_of_tier or self.listener.takes_record or self.listener.time_limit_ms is not None:
+        takes_more = self.listener.takes_record or self.listener.time_limit_ms is not None
+        if run.is_of_tier or run.heads is not None or takes_more:
             last = await self._each_awaited(run, iterator, failing)
         else:
             last = await self._each_value_awaited(iterator, failing)
@@ -179,7 +189,7 @@ class Invoker:
                 if (returned := handler(value)) is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
-                if self._failed(failing, record, None, value, error):
+                if failing.failed(record, None, error):
                     break
         return record
 
@@ -198,7 +208,7 @@ class Invoker:
                 if (returned := handler(value, view(record, None, 1, resources))) is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
-                if self._failed(failing, record, None, value, error):
+                if failing.failed(record, None, error):
                     break
         return record
 
@@ -220,37 +230,15 @@ class Invoker:
                 # The headers are read early only for who wants to see them: that costs as much as all the rest.
                 if takes_record:
                     envelope = self._envelope(run, record)
-                    returned = self._call(record, envelope, value, 1)
+                    returned = self._call(record, envelope, value)
                 else:
                     returned = handler(value)
                 if returned is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
-                if self._failed(failing, record, envelope or self._envelope(run, record), value, error):
+                if failing.failed(record, envelope or self._envelope(run, record), error):
                     break
         return record
-
-    def _failed(
-        self,
-        failing: _Failing,
-        record: RawRecord,
-        envelope: Envelope | None,
-        value: Any,
-        error: BaseException,
-    ) -> bool:
-        """Try again in place where the policy says so. True when the run has to end."""
-        tries, failed = 1, failing.failed(record, envelope, error)
-        while (wait_ms := failing.again_after_ms(failed, tries)) is not None:
-            self._clock.wait(self._stop, wait_ms)
-            tries += 1
-            try:
-                if (returned := self._call(record, envelope, value, tries)) is not None:
-                    _refuse_coroutine(returned)
-            except BaseException as again:
-                failed = failing.failed(record, envelope, again, tries)
-            else:
-                return False
-        return failing.add(failed)
 
     # -- coroutine functions -------------------------------------------------------------------------------------
 
@@ -267,7 +255,8 @@ class Invoker:
             try:
                 await handler(value)
             except BaseException as error:
-                if await self._failed_awaited(failing, record, None, value, error):
+                self.outlive_cancellation(error)
+                if failing.failed(record, None, error):
                     break
         return record
 
@@ -289,44 +278,20 @@ class Invoker:
             try:
                 if takes_record:
                     envelope = self._envelope(run, record)
-                await self._call_within_limit(record, envelope, value, 1)
+                await self._call_within_limit(record, envelope, value)
             except BaseException as error:
-                envelope = envelope or self._envelope(run, record)
-                if await self._failed_awaited(failing, record, envelope, value, error):
+                self.outlive_cancellation(error)
+                if failing.failed(record, envelope or self._envelope(run, record), error):
                     break
         return record
 
-    async def _failed_awaited(
-        self,
-        failing: _Failing,
-        record: RawRecord,
-        envelope: Envelope | None,
-        value: Any,
-        error: BaseException,
-    ) -> bool:
-        self.outlive_cancellation(error)
-        tries, failed = 1, failing.failed(record, envelope, error)
-        while (wait_ms := failing.again_after_ms(failed, tries)) is not None:
-            tries += 1
-            try:
-                await asyncio.sleep(wait_ms / 1000)  # noqa: TID251  the clock that the handler waits by
-                await self._call_within_limit(record, envelope, value, tries)
-            except BaseException as again:
-                self.outlive_cancellation(again)
-                failed = failing.failed(record, envelope, again, tries)
-            else:
-                return False
-        return failing.add(failed)
-
-    async def _call_within_limit(
-        self, record: RawRecord, envelope: Envelope | None, value: Any, tries: int
-    ) -> None:
+    async def _call_within_limit(self, record: RawRecord, envelope: Envelope | None, value: Any) -> None:
         limit_ms = self.listener.time_limit_ms
         if limit_ms is None:
-            await self._call(record, envelope, value, tries)
+            await self._call(record, envelope, value)
             return
         async with asyncio.timeout(limit_ms / 1000):
-            await self._call(record, envelope, value, tries)
+            await self._call(record, envelope, value)
 
     def outlive_cancellation(self, error: BaseException) -> None:
         """
@@ -344,18 +309,26 @@ class Invoker:
 
     # -- shared --------------------------------------------------------------------------------------------------
 
-    def _call(self, record: RawRecord, envelope: Envelope | None, value: Any, tries: int) -> Any:
+    def _call(self, record: RawRecord, envelope: Envelope | None, value: Any) -> Any:
         listener = self.listener
         if not listener.takes_record:
             return listener.handler(value)
-        attempt = (envelope.attempt if envelope is not None else 0) + tries
+        attempt = (envelope.attempt if envelope is not None else 0) + 1
         seen = listener.view(record, envelope, attempt, self.resources)
         return listener.handler(value, seen) if listener.takes_value else listener.handler(seen)
 
     def _envelope(self, run: Run, record: RawRecord) -> Envelope | None:
-        """What the headers say; None for a record of a source topic."""
-        if not run.is_of_tier:
-            return None
+        """What is known of a record before this run of its handler; None for one of a source topic that is new."""
+        known = None if run.heads is None else run.heads.get(record.offset())
+        if known is None:
+            return self._said(run, record) if run.is_of_tier else None
+        if run.heads is not None and (envelope := run.heads.envelope(record.offset())) is not None:
+            return envelope
+        said = self._said(run, record) if run.is_of_tier else source_envelope(record, self.listener.id_header)
+        return msgspec.structs.replace(said, attempt=known.attempt, first_failed_ms=known.first_failed_ms)
+
+    def _said(self, run: Run, record: RawRecord) -> Envelope:
+        """What the headers of a tier's record say."""
         envelope, unreadable = self._read_hop(headers_of(record))
         if envelope.source_topic:
             run.unreadable += len(unreadable)
@@ -366,9 +339,9 @@ class Invoker:
 
     def _begin(self, run: Run) -> Iterator[RawRecord] | None:
         run.started_mono_ms = self._clock.mono_ms()
-        run.iterator = iter(run.records)
+        iterator = run.walk()
         # Looked at after the iterator is in place: a cut before that would have had nothing to stop.
-        return None if run.gate.is_shut else run.iterator
+        return None if run.gate.is_shut else iterator
 
     def _end(self, run: Run, last: RawRecord | None, failing: _Failing, began_ms: float) -> RunResult:
         seconds = (self._clock.mono_ms() - began_ms) / 1000
@@ -376,8 +349,8 @@ class Invoker:
             run.let_go()
             return RunResult(run, run.count, seconds)
         done = next((at for at, record in enumerate(run.records, 1) if record is last), 0)
-        if failing.halt == "outage":
-            done -= 1  # it stays where it is, to be tried again
+        if failing.halt in _STAYS:
+            done -= 1
         return RunResult(run, done, seconds, failing.halt or "cut")
 
 

@@ -199,6 +199,7 @@ class Pump:
         if not self.engine.runs:
             most_ms = BUSY_POLL_MS if self.engine.successors.outstanding else IDLE_POLL_MS
             wait_ms = min(most_ms, max(0.0, self.engine.next_wake_ms - now.wall_ms))
+            wait_ms = min(wait_ms, max(BUSY_POLL_MS, self.engine.commits.awaited_in_ms(now.mono_ms)))
         self._polled_mono_ms = now.mono_ms
         for key, records in self._source.poll(wait_ms / 1000, self.engine.room_to_fetch):
             self.engine.fetched(key, records, self._clock.now())

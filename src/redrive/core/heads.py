@@ -1,0 +1,91 @@
+"""
+Records of a partition that failed and wait in it: which attempt comes next, and when.
+
+They are told in every commit, so that a crash neither resets their attempts nor lets them run early. What blocks its
+lane may run again only when a commit that tells its last attempt was confirmed: so it runs no more often than
+attempts and crashes together.
+"""
+
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from redrive.core.envelope import Envelope
+from redrive.core.metadata import HEADS_MOST, Head
+from redrive.core.schedule import NEVER_MS
+
+
+class Heads:
+    """The heads of one partition. `restored`: what the owner before had committed; that counts as confirmed."""
+
+    __slots__ = ("_confirmed", "_envelopes", "_heads", "_must_tell", "_told")
+
+    def __init__(self, restored: Mapping[int, Head]) -> None:
+        self._heads: dict[int, Head] = dict(restored)
+        self._confirmed: Mapping[int, Head] = dict(restored)
+        #: What is known of them beyond what a commit can say: the last failure.
+        self._envelopes: dict[int, Envelope] = {}
+        self._must_tell: set[int] = set()
+        self._told: Mapping[int, Head] | None = None
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._heads
+
+    def get(self, offset: int) -> Head | None:
+        """What is known of a record."""
+        return self._heads.get(offset)
+
+    def put(self, offset: int, head: Head, envelope: Envelope, *, must_tell: bool) -> None:
+        """A record failed and waits. `must_tell`: a commit has to be confirmed before it runs again."""
+        self._heads[offset] = head
+        self._envelopes[offset] = envelope
+        if must_tell:
+            self._must_tell.add(offset)
+        self._told = None
+
+    def drop(self, offset: int) -> None:
+        """The record is finished."""
+        if self._heads.pop(offset, None) is not None:
+            self._envelopes.pop(offset, None)
+            self._must_tell.discard(offset)
+            self._told = None
+
+    def drop_below(self, end: int, but: Collection[int] = ()) -> None:
+        """Records below `end` are finished, but for these."""
+        for offset in [each for each in self._heads if each < end and each not in but]:
+            self.drop(offset)
+
+    def envelope(self, offset: int) -> Envelope | None:
+        """All that is known of a record that failed in this process."""
+        return self._envelopes.get(offset)
+
+    def wait_of(self, offset: int, now_ms: float) -> int | None:
+        """Until when a record must not run: -1 until a commit was confirmed; None when it may run now."""
+        head = self._heads.get(offset)
+        if head is None:
+            return None
+        if head.due_ms > now_ms:
+            return head.due_ms
+        # The very value: that of an earlier attempt may say the same.
+        is_told = offset not in self._must_tell or self._confirmed.get(offset) is head
+        return None if is_told else -1
+
+    def confirm(self, told: Mapping[int, Head]) -> None:
+        """A commit that told these was confirmed."""
+        self._confirmed = told
+
+    def next_due_ms(self) -> int:
+        """The nearest due; `NEVER_MS` without any."""
+        return min((head.due_ms for head in self._heads.values()), default=NEVER_MS)
+
+    def told(self) -> Mapping[int, Head]:
+        """What a commit says of them: all that must be told, and of the others as many as fit. The same value until it changes."""
+        if self._told is None:
+            must, heads = self._must_tell, self._heads
+            others = islice(
+                (each for each in heads.items() if each[0] not in must), max(0, HEADS_MOST - len(must))
+            )
+            self._told = {offset: heads[offset] for offset in must} | dict(others)
+        return self._told

@@ -1,0 +1,183 @@
+"""
+The lanes of one partition: records by key. Only the front of a lane may run, and lanes don't wait for each other.
+
+A lane exists while it has records or a worker has some of it, so memory goes by what is in hand and not by how many
+keys there are. Each step costs the same however many lanes there are: those that may run stand in a queue, and go
+to its end after their turn, so one busy key starves nobody.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+
+from redrive.core.heads import Heads
+from redrive.core.policy import Blocking, Order
+from redrive.core.record import RawRecord
+
+#: What a record is put into line by.
+LaneKey = Callable[[RawRecord], Hashable]
+
+
+def lane_key(order: Order, blocking: Blocking | None) -> LaneKey | None:
+    """By what a listener's records are put into line; None where the partition as it was fetched is the line."""
+    if order == "key":
+        return _by_key
+    if order == "none":
+        return _by_itself
+    return _all_alike if blocking == "partition" else None
+
+
+def _by_key(record: RawRecord) -> Hashable:
+    # Records without a key have nothing in common: an offset is no bytes, so it is nobody else's key.
+    key = record.key()
+    return record.offset() if key is None else key
+
+
+def _by_itself(record: RawRecord) -> Hashable:
+    return record.offset()
+
+
+def _all_alike(_: RawRecord) -> Hashable:
+    return b""
+
+
+class KeyLane:
+    """The records of one key that wait, in the order of their offsets. `out`: how many more a worker has."""
+
+    __slots__ = ("key", "out", "queue")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.out = 0
+        self.queue: deque[RawRecord] = deque()
+
+
+class Taken:
+    """What is handed to a worker: `records` of some lanes, and beside each of them its lane."""
+
+    __slots__ = ("lanes", "records")
+
+    def __init__(self) -> None:
+        self.records: list[RawRecord] = []
+        self.lanes: list[KeyLane] = []
+
+
+class KeyLanes:
+    """
+    All lanes of one partition. `key_of`: what a record is put into line by. `heads`: the partition's records that failed
+    and wait; a lane whose front is one that may not run yet *rests* until `wake`.
+    """
+
+    __slots__ = ("_heads", "_key_of", "_lanes", "_ready", "_resting", "waiting")
+
+    def __init__(self, key_of: LaneKey, heads: Heads) -> None:
+        self._key_of = key_of
+        self._heads = heads
+        self._lanes: dict[Hashable, KeyLane] = {}
+        self._ready: deque[KeyLane] = deque()
+        self._resting: set[KeyLane] = set()
+        #: Records that no worker has.
+        self.waiting = 0
+
+    def __len__(self) -> int:
+        """How many lanes there are."""
+        return len(self._lanes)
+
+    @property
+    def ready_count(self) -> int:
+        """How many lanes may have a turn."""
+        return len(self._ready)
+
+    @property
+    def resting_count(self) -> int:
+        """How many lanes wait for their first record's due."""
+        return len(self._resting)
+
+    def add(self, records: Iterable[RawRecord]) -> None:
+        """Put records in line, ascending, behind those that are there."""
+        lanes, key_of, ready = self._lanes, self._key_of, self._ready
+        count = 0
+        for record in records:
+            key = key_of(record)
+            lane = lanes.get(key)
+            if lane is None:
+                lane = lanes[key] = KeyLane(key)
+                ready.append(lane)
+            lane.queue.append(record)
+            count += 1
+        self.waiting += count
+
+    def take(self, most: int, now_ms: float, may_start: float, rest: Callable[[KeyLane, int], None]) -> Taken:
+        """
+        Take up to `most` records of lanes in their turn, from each as many as fit: a worker handles them one after another.
+
+        `may_start`: only offsets below it. `rest(lane, due_ms)` is told of each lane whose front waits until then; -1:
+        until a commit has told what is known of it.
+        """
+        taken = Taken()
+        ready, heads = self._ready, self._heads
+        later: list[KeyLane] = []
+        for _ in range(len(ready)):
+            if len(taken.records) >= most:
+                break
+            lane = ready.popleft()
+            if heads and (waits := heads.wait_of(lane.queue[0].offset(), now_ms)) is not None:
+                self._resting.add(lane)
+                rest(lane, waits)
+                continue
+            self._take_of(lane, most, may_start, taken)
+            if not lane.out:
+                later.append(lane)
+        ready.extend(later)
+        self.waiting -= len(taken.records)
+        return taken
+
+    def _take_of(self, lane: KeyLane, most: int, may_start: float, taken: Taken) -> None:
+        queue, records, lanes, heads = lane.queue, taken.records, taken.lanes, self._heads
+        room = most - len(records)
+        while queue and room and queue[0].offset() < may_start:
+            # One that failed before is always the first of its lane when it runs: what it waits for is looked at then.
+            if lane.out and heads and queue[0].offset() in heads:
+                break
+            records.append(queue.popleft())
+            lanes.append(lane)
+            lane.out += 1
+            room -= 1
+
+    def wake(self, lane: KeyLane) -> None:
+        """The front of a resting lane may run, or must be looked at again."""
+        if lane in self._resting:
+            self._resting.discard(lane)
+            self._ready.append(lane)
+
+    def home(self, lanes: Iterable[KeyLane]) -> None:
+        """For each time a lane is named, one of its records came back from a worker, finished or not."""
+        for lane in lanes:
+            lane.out -= 1
+            if lane.out:
+                continue
+            if lane.queue:
+                self._ready.append(lane)
+            else:
+                del self._lanes[lane.key]
+
+    def put_back(self, records: list[RawRecord], lanes: list[KeyLane]) -> None:
+        """Records of a run that did not run, or that wait to run again, stand first in their lanes as before. `home` follows."""
+        for record, lane in zip(reversed(records), reversed(lanes), strict=True):
+            lane.queue.appendleft(record)
+        self.waiting += len(records)
+
+    def clear(self) -> list[RawRecord]:
+        """Let go of all that no worker has."""
+        gone = list(self.records())
+        self._ready.clear()
+        self._resting.clear()
+        for lane in self._lanes.values():
+            lane.queue.clear()
+        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.out}
+        self.waiting = 0
+        return gone
+
+    def records(self) -> Iterator[RawRecord]:
+        """What no worker has, in no order."""
+        for lane in self._lanes.values():
+            yield from lane.queue

@@ -1,0 +1,101 @@
+"""How a run is made of what a partition holds: the next stretch of it, records that are due, or the fronts of its lanes."""
+
+from bisect import bisect_left
+
+from redrive.core.commands import Gate, Run
+from redrive.core.key_lanes import KeyLane
+from redrive.core.lane import Lane
+from redrive.core.plan import Now
+from redrive.core.record import RawRecord
+from redrive.core.resting import Rests
+
+
+class Taking:
+    """Makes runs. `rests`: where lanes go whose first record may not run yet."""
+
+    def __init__(self, rests: Rests) -> None:
+        self._rests = rests
+
+    def run_of(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
+        """A run of up to `most` records; None when there is nothing to run after all."""
+        if lane.keys is not None:
+            return self._of_lanes(lane, slot, most, now)
+        if lane.window.next_wake_ms() <= now.wall_ms:
+            return self._of_window(lane, slot, most, now)
+        return self._of_queue(lane, slot, most, now) if lane.queue else None
+
+    def _of_queue(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
+        batch = lane.queue[0]
+        records, end = batch.records, batch.end
+        if lane.heads and records:
+            most = self._before_head(lane, records, most, now)
+            if not most:
+                return None
+        if records and records[-1].offset() >= lane.limit:
+            most = min(most, bisect_left(records, lane.limit, key=lambda record: record.offset()))
+            if not most:
+                return None
+        if len(records) > most:
+            records, batch.records = records[:most], records[most:]
+            end = batch.records[0].offset()
+        else:
+            lane.queue.popleft()
+        lane.listener.queued -= len(records)
+        if records:
+            run = Run(lane, slot, records, end, 0)
+            run.heads = lane.heads or None
+            return run
+        # All of them had been finished by the owner before: nothing to run, but the offsets are passed.
+        if lane.runs and lane.last_run is not None:
+            lane.last_run.end = end
+        else:
+            lane.offsets.settle(end)
+        return self._of_queue(lane, slot, most, now) if lane.queue else None
+
+    def _before_head(self, lane: Lane, records: list[RawRecord], most: int, now: Now) -> int:
+        """How many records may run before one that waits; one that needn't wait any more is the first of its run."""
+        wake_ms = lane.heads.wait_of(records[0].offset(), now.wall_ms)
+        if wake_ms is not None:
+            self._rests.until(lane, None, wake_ms)
+            return 0
+        for at in range(1, min(most, len(records))):
+            if records[at].offset() in lane.heads:
+                return at
+        return most
+
+    def _of_window(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
+        due = lane.window.take(now.wall_ms, most)
+        if not due:
+            return None
+        run = Run(lane, slot, [record for _, record in due], 0, 0)
+        run.is_apart = True
+        if lane.tier is not None:
+            run.wakes_ms = [wake_ms for wake_ms, _ in due]
+        run.heads = lane.heads or None
+        return run
+
+    def _of_lanes(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
+        keys = lane.keys
+        if keys is None:
+            return None
+        if lane.tier is not None and keys.waiting < most:
+            due = lane.window.take(now.wall_ms, most)
+            lane.wakes_ms.update((record.offset(), wake_ms) for wake_ms, record in due)
+            keys.add(record for _, record in due)
+
+        def rest(key_lane: KeyLane, wake_ms: int) -> None:
+            self._rests.until(lane, key_lane, wake_ms)
+
+        taken = keys.take(most, now.wall_ms, lane.limit, rest)
+        if not taken.records:
+            return None
+        run = Run(lane, slot, taken.records, 0, 0)
+        # What stops this run early holds up no other one: they have other lanes.
+        run.gate = Gate()
+        run.divide(taken.lanes)
+        if lane.tier is not None:
+            run.wakes_ms = [lane.wakes_ms.pop(record.offset()) for record in taken.records]
+        else:
+            lane.listener.queued -= len(taken.records)
+        run.heads = lane.heads or None
+        return run
