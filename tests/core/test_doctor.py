@@ -57,6 +57,7 @@ BROKER = {
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "group.consumer.assignors": "uniform,range",
     "offsets.retention.minutes": "10080",
+    "offset.metadata.max.bytes": "4096",
 }
 FINE = Observed(
     now_ms=NOW_MS,
@@ -89,14 +90,14 @@ def _found(case: Case, observed: Observed) -> list[tuple[str, Severity, str, str
 
 
 def test_codes_are_stable_and_each_check_says_what_it_means():
-    assert [check.code for check in CHECKS] == [f"RD{number:02}" for number in range(1, 17)]
+    assert [check.code for check in CHECKS] == [f"RD{number:02}" for number in range(1, 18)]
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.means and check.asks.endswith(("?", ".")) and check.needs for check in CHECKS)
 
 
 def test_where_all_is_well_nothing_is_found_and_nothing_left_open():
     report = examine(CASE, FINE)
-    assert (report.checks, report.findings, report.unknown) == (16, (), ())
+    assert (report.checks, report.findings, report.unknown) == (17, (), ())
 
 
 _FAULTS = {
@@ -253,6 +254,26 @@ _FAULTS = {
             WARNING,
             "broker 1",
             "offsets.retention.minutes is 1440 (1d), shorter than the longest outage (tier_outage), 7d",
+        ),
+    ),
+    "commits have little room": (
+        CASE,
+        replace(FINE, brokers={"1": {**BROKER, "offset.metadata.max.bytes": "512"}}),
+        (
+            "RD17",
+            WARNING,
+            "broker 1",
+            "offset.metadata.max.bytes is 512, and 4096 by default: room for 14 records of a partition that wait",
+        ),
+    ),
+    "commits have no room": (
+        CASE,
+        replace(FINE, brokers={"1": {**BROKER, "offset.metadata.max.bytes": "100"}}),
+        (
+            "RD17",
+            ERROR,
+            "broker 1",
+            "offset.metadata.max.bytes is 100, and 4096 by default: room for 0 records of a partition that wait",
         ),
     ),
     "the group is impatient": (

@@ -62,9 +62,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, kafka) -> Iterator[Guarded
         # Who comes without a login may do everything, alice may do nothing.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
-        # For doctor: only the old group protocol, and offsets that are forgotten early.
+        # For doctor: only the old group protocol, offsets that are forgotten early, and little room in commits.
         "group.coordinator.rebalance.protocols": "classic",
         "offsets.retention.minutes": "60",
+        "offset.metadata.max.bytes": "2048",
         "ssl.keystore.location": str(folder / "broker.p12"),
         "ssl.keystore.password": "secret",
         "ssl.keystore.type": "PKCS12",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from redrive.core.acls import Operation, Resource, Right
 from redrive.core.doctor.findings import Look, NotChecked, Severity, Spotted, Untold, several
 from redrive.core.doctor.observed import Case, Observed, Stamped
+from redrive.core.metadata import METADATA_BUDGET_CHARS, heads_that_fit
 from redrive.core.units import format_duration
 
 #: The pump may lawfully stand still for so long: 22 s for a commit whose coordinator goes away (tried), 5 s to ask where
@@ -89,6 +90,25 @@ def look_at_offsets_retention(case: Case, observed: Observed) -> Look:
                 f"broker {broker}",
                 f"offsets.retention.minutes is {minutes} ({format_duration(kept_ms)}), shorter than {what}, "
                 f"{format_duration(needed_ms)}",
+            )
+
+
+def look_at_commit_metadata(_: Case, observed: Observed) -> Look:
+    """Whether commits have room for what is told besides offsets."""
+    if isinstance(observed.brokers, Untold):
+        yield NotChecked("brokers", observed.brokers.why)
+        return
+    for broker, configs in observed.brokers.items():
+        most_bytes = configs.get("offset.metadata.max.bytes")
+        if most_bytes is None:
+            yield NotChecked(f"broker {broker}", "it doesn't tell its offset.metadata.max.bytes")
+        elif int(most_bytes) <= METADATA_BUDGET_CHARS:
+            heads = heads_that_fit(int(most_bytes) - 1)
+            yield Spotted(
+                f"broker {broker}",
+                f"offset.metadata.max.bytes is {most_bytes}, and {METADATA_BUDGET_CHARS + 1} by default: room for "
+                f"{several(heads, 'record')} of a partition that wait",
+                severity=Severity.WARNING if heads else Severity.ERROR,
             )
 
 

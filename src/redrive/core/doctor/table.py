@@ -197,6 +197,17 @@ CHECKS: tuple[Check, ...] = (
         "Describe on the topics and the group",
         group_checks.look_at_rights,
     ),
+    Check(
+        "RD17",
+        "commit-metadata-small",
+        Severity.WARNING,
+        "Do the brokers take as much as redrive has to tell with an offset (`offset.metadata.max.bytes`)?",
+        "the first commits are refused until it is known how much passes; after a crash more of what was finished behind a slow "
+        "record runs again, and fewer records can wait in their lane",
+        "give offset.metadata.max.bytes its default of 4096 back on the brokers (it takes a restart)",
+        _BROKERS,
+        group_checks.look_at_commit_metadata,
+    ),
 )
 
 
