@@ -172,6 +172,18 @@ def test_a_commit_without_a_text_wipes_the_one_before(world, group):
     assert member.source.committed([key], 5.0)[key].metadata.rstrip("\0") == ""
 
 
+def test_a_commit_on_its_way_does_not_undo_a_later_one_that_was_waited_for(world, group):
+    key = TopicPartition(world.topic(), 0)
+    world.send(key, *_numbered(2))
+    member = Member(world, group, [key.topic])
+    member.own({key})
+    member.source.commit(Commit(1, {key: (1, "earlier")}))
+    assert member.source.commit_now({key: (2, "later")})
+    member.poll_until(lambda: member.answers, "an answer")
+    assert member.answers == [(1, {})]
+    assert member.source.committed([key], 5.0)[key].offset == 2
+
+
 def test_a_text_too_long_is_refused_and_the_other_partition_is_committed(world, group):
     topic = world.topic(2)
     long, short = TopicPartition(topic, 0), TopicPartition(topic, 1)

@@ -39,6 +39,7 @@ class SimSource:
         self.membership: Membership | None = None
         #: Commits on their way, with the group's epoch in which they were sent.
         self._commits: deque[tuple[int, Commit]] = deque()
+        self._answers: list[Answer] = []
 
     @property
     def owned(self) -> list[TopicPartition]:
@@ -101,14 +102,15 @@ class SimSource:
     def commit_answers(self) -> list[Answer]:
         if self._cluster.is_down or self._cluster.faults.commits_are_held:
             return []
-        answers = [(commit.snapshot, self._store(commit.offsets, epoch)) for epoch, commit in self._commits]
-        self._commits.clear()
+        self._arrive()
+        answers, self._answers = self._answers, []
         return answers
 
     def commit_now(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
         if self._cluster.is_down or self._cluster.faults.commits_are_held:
             self._cluster.clock.pass_time(COMMIT_NOW_TIMEOUT_MS)
             return False
+        self._arrive()  # they were sent before, on the same connection
         return not self._store(offsets, self._group.epoch)
 
     def close(self) -> None:
@@ -192,6 +194,13 @@ class SimSource:
             self._positions[key] = None
             return []
         return list(log.read(position, most))
+
+    def _arrive(self) -> None:
+        """The commits on their way reach the coordinator, in their order."""
+        self._answers += [
+            (commit.snapshot, self._store(commit.offsets, epoch)) for epoch, commit in self._commits
+        ]
+        self._commits.clear()
 
     def _store(
         self, offsets: Mapping[TopicPartition, tuple[int, str]], epoch: int
