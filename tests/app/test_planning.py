@@ -1,6 +1,5 @@
 """Listeners and settings become topics: tiers, dead letters, the way back, and what older policies left."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,9 +146,7 @@ def test_a_wait_is_bounded_by_the_tier_that_keeps_records_for_the_shortest_time(
 
 def test_a_blocking_policy_has_no_tiers_and_waits_as_long_as_its_source_keeps_records() -> None:
     policy = RetryPolicy("5s", "10m", blocking="partition")
-    app = resolved(("orders", LADDER), ("payouts", LADDER))
-    blocking = replace(app.listeners[1], policy=policy, order="partition")
-    app = replace(app, listeners=(app.listeners[0], blocking))
+    app = resolved(("orders", LADDER), ("payouts", policy))
     topics = {"payouts": TopicInfo("payouts", 1, configs={"retention.ms": "7000000"})}
 
     group = plan_group(app, Settings(), topics, retentions_of(topics))

@@ -49,6 +49,24 @@ def test_resolved_listener_has_all_that_was_declared() -> None:
     assert listener.decode(b'{"a": 1}') == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    ("order", "policy"),
+    [
+        ("key", RetryPolicy("5s")),
+        ("none", RetryPolicy("5s")),
+        ("key", RetryPolicy("1m", "10m", blocking="key")),
+        ("partition", RetryPolicy("5s", blocking="partition")),
+    ],
+)
+def test_orders_and_the_policies_that_fit_them(order: str, policy: RetryPolicy) -> None:
+    app = App("payments")
+    app.listener("orders", order=order, retry=policy, concurrency=8)(handler)
+
+    (listener,) = app.resolve().listeners
+
+    assert (listener.order, listener.policy) == (order, policy)
+
+
 def test_defaults_of_a_listener() -> None:
     app = App("payments")
     app.listener("orders")(handler)
@@ -76,17 +94,20 @@ def test_app_can_be_resolved_again_after_it_was_mended() -> None:
     assert len(app.resolve().listeners) == len(app.resolve().listeners) == 1
 
 
-KEYED = "comes with keyed lanes, which this version doesn't have yet"
-
 OPTIONS = [
-    ({"order": "key"}, f"order='key': ordered by key {KEYED}; use order='partition'"),
-    ({"order": "none"}, f"order='none': without order {KEYED}; use order='partition'"),
     ({"order": "keys"}, "order='keys' is none of 'partition', 'key', 'none'"),
     (
-        {"retry": RetryPolicy("5s", blocking="partition")},
+        {"retry": RetryPolicy("5s", blocking="key", after_dead_letter="block"), "order": "key"},
         (
-            f"RetryPolicy(blocking='partition'): a failing record that holds up others {KEYED}; leave it out, and the "
-            "record climbs the ladder while others go on"
+            "RetryPolicy(after_dead_letter='block'): to hold back what waited for a dead letter is something which this "
+            "version doesn't have yet; leave it out, and it goes on then"
+        ),
+    ),
+    (
+        {"retry": RetryPolicy("5s", blocking="key", park=True), "order": "key"},
+        (
+            "RetryPolicy(park=True): to wait in a topic instead of in memory is something which this version doesn't have "
+            "yet; leave it out, and the partition pauses when memory is full"
         ),
     ),
     (
@@ -253,7 +274,7 @@ def test_lifespan_is_passed_on() -> None:
 
 def test_everything_is_told_at_once_with_its_place() -> None:
     app = App("")
-    app.listener("orders", concurrency=0, order="key")(handler)
+    app.listener("orders", concurrency=0, order="keys")(handler)
     app.listener("orders")(handler)
 
     @app.listener("payouts", time_limit="1s")
@@ -268,10 +289,7 @@ def test_everything_is_told_at_once_with_its_place() -> None:
         [
             "6 problems:",
             f"  {here}:{first + 1}: App(''): the first argument is the consumer group's name, a text such as 'payments'",
-            (
-                f"  {here}:{first + 2}: listener 'handler': order='key': ordered by key comes with keyed lanes, which this "
-                "version doesn't have yet; use order='partition'"
-            ),
+            f"  {here}:{first + 2}: listener 'handler': order='keys' is none of 'partition', 'key', 'none'",
             (
                 f"  {here}:{first + 2}: listener 'handler': concurrency=0: a whole number of handlers that may run at once, "
                 "at least 1"

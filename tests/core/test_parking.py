@@ -69,7 +69,7 @@ class World:
             if worker.next[side] < len(getattr(self.broker, side)):
                 yield worker.fetch, side
         for key in KEYS:
-            yield from self.possible_of(key, left_alone)
+            yield from self._possible_of(key, left_alone)
         if worker.commit is not None:
             yield self.confirm, None
         elif worker.finished != self.broker.done:
@@ -80,7 +80,7 @@ class World:
         if not left_alone and self.crashes < 3:
             yield self.crash, None
 
-    def possible_of(self, key, left_alone):
+    def _possible_of(self, key, left_alone):
         wants = self.worker.wants(key)
         if wants == "run":
             yield self.run_from_source, key
@@ -100,7 +100,7 @@ class World:
             what = "aab"[chance % 3]
         act(what)
 
-    def end(self, key, source_offset):
+    def _end(self, key, source_offset):
         earlier = [at for at in self.of(key) if at < source_offset]
         assert set(earlier) <= set(self.ended[key]), f"{source_offset} overtook an earlier record of {key!r}"
         self.ended[key].append(source_offset)
@@ -110,12 +110,12 @@ class World:
 
     def run_from_source(self, key):
         offset = self.worker.lanes["source"][key].popleft()
-        self.end(key, offset)
+        self._end(key, offset)
         self.worker.finished["source"].add(offset)
 
     def run_from_parked(self, key):
         offset, source_offset = self.worker.lanes["parked"][key].popleft()
-        self.end(key, source_offset)
+        self._end(key, source_offset)
         self.worker.finished["parked"].add(offset)
         self.worker.parking.finished(key, offset)
 

@@ -235,7 +235,6 @@ def _option_problems(declaration: Declaration) -> Iterator[str]:
     yield from _retry_problems(declaration.retry, declaration.order, declaration.give_up)
     if not isinstance(declaration.failures, Failures):
         yield f"failures={declaration.failures!r} is no Failures; write failures=Failures(permanent=…)"
-    yield from _order_problems(declaration.order, declaration.retry)
     number: Any = declaration.concurrency
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         yield f"concurrency={number!r}: a whole number of handlers that may run at once, at least 1"
@@ -267,20 +266,19 @@ def _topic_problems(topic: Any) -> Iterator[str]:
 def _retry_problems(retry: Any, order: Order, give_up: GiveUp) -> Iterator[str]:
     if not isinstance(retry, RetryPolicy):
         yield f"retry={retry!r} is no RetryPolicy; write retry=RetryPolicy('5s', '30s', '10m')"
-    elif order in get_args(Order):
-        yield from misfits(retry, order, give_up)
-
-
-def _order_problems(order: str, retry: Any) -> Iterator[str]:
-    if order not in get_args(Order):
+    elif order not in get_args(Order):
         yield f"order={order!r} is none of {_choices(Order)}"
-    elif order != "partition":
-        wish = "ordered by key" if order == "key" else "without order"
-        yield f"order={order!r}: {wish} comes with keyed lanes, {_NOT_YET}; use order='partition'"
-    elif isinstance(retry, RetryPolicy) and retry.blocking == order:
+    elif unfit := list(misfits(retry, order, give_up)):
+        yield from unfit
+    elif retry.after_dead_letter != "release":
         yield (
-            f"RetryPolicy(blocking={order!r}): a failing record that holds up others comes with keyed lanes, {_NOT_YET}; "
-            "leave it out, and the record climbs the ladder while others go on"
+            f"RetryPolicy(after_dead_letter={retry.after_dead_letter!r}): to hold back what waited for a dead letter is "
+            f"something {_NOT_YET}; leave it out, and it goes on then"
+        )
+    elif retry.park:
+        yield (
+            f"RetryPolicy(park=True): to wait in a topic instead of in memory is something {_NOT_YET}; leave it out, and the "
+            "partition pauses when memory is full"
         )
 
 
