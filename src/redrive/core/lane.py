@@ -26,7 +26,7 @@ from redrive.core.schedule import Window
 #: A run is planned to last this long: short enough for a rebalance, long enough to cost little per record.
 RUN_TARGET_MS = 20.0
 #: Of a run that is made of several lanes, what the worker hasn't taken up can be taken back: it may be longer.
-BUNDLE_TARGET_MS = 50.0
+BUNDLE_TARGET_MS = 250.0
 #: Less work than this isn't worth being divided among handlers.
 INDIVISIBLE_MS = 2.0
 #: The first run tells how long the handler takes.
@@ -46,7 +46,7 @@ BACKLOG_MS = 10_000.0
 BACKLOG_BYTES = 16 << 20
 #: The same where records wait in lanes by key: enough of them that all handlers find a lane of their own.
 LANES_BACKLOG_MS = 1_000.0
-LANES_BACKLOG_RECORDS = 50_000
+LANES_BACKLOG_RECORDS = 20_000
 #: While few lanes can run, it is fetched past the records of a busy or failing key, within this memory.
 LANES_BYTES = 128 << 20
 #: What a fetched record takes besides its key, value and headers.
