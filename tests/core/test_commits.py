@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.core.commits import ANSWER_TIMEOUT_MS, CHUNK_CHARS, Commits
+from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane, ListenerState
-from redrive.core.metadata import METADATA_BUDGET_CHARS, decode_metadata
+from redrive.core.metadata import METADATA_BUDGET_CHARS, Head, decode_metadata, heads_that_fit
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
@@ -52,6 +53,7 @@ class Coordinator:
         self.stored_ms = {}
         self.log = []
         self.refuses = lambda offsets: ()
+        self.is_too_large = False
         self.before_tick = lambda: None
         self._out = None
 
@@ -77,7 +79,7 @@ class Coordinator:
         self.log.append(_size(commit.offsets))
         self.stored.update(stored)
         self.stored_ms.update(dict.fromkeys(stored, self.mono_ms))
-        self.commits.answered(commit.snapshot, refused, self.now)
+        self.commits.answered(commit.snapshot, refused, self.now, is_too_large=self.is_too_large)
 
     def is_behind(self, lanes):
         """The lanes whose latest state isn't stored."""
@@ -210,6 +212,62 @@ def test_where_the_broker_takes_less_the_size_is_found_once_and_then_all_are_com
 
     assert coordinator.stored.keys() == keys_of(lanes)
     assert len([size for size in coordinator.log if size > 50_000]) <= 4
+
+
+# -- a broker that takes less metadata --------------------------------------------------------------------------------
+
+
+def limited(coordinator, most_chars):
+    """A broker with that limit stores what fits of a commit, and refuses all of it in its answer."""
+
+    def refuses(offsets):
+        coordinator.is_too_large = any(len(text) > most_chars for _, text in offsets.values())
+        coordinator.stored.update((key, at) for key, at in offsets.items() if len(at[1]) <= most_chars)
+        return offsets if coordinator.is_too_large else ()
+
+    coordinator.refuses = refuses
+    return coordinator
+
+
+@pytest.mark.parametrize(("most_chars", "refusals"), [(4_095, 0), (2_047, 1), (1_500, 2), (511, 3)])
+def test_metadata_is_halved_until_it_passes_and_stays_so(most_chars, refusals):
+    lanes = [lane_of(0), large_lane(1), large_lane(2)]
+    coordinator = limited(Coordinator(lanes), most_chars)
+    finishing(coordinator, [lanes[0]])
+
+    coordinator.run(800)
+    assert coordinator.stored.keys() == keys_of(lanes)
+    finishing(coordinator, lanes)
+    coordinator.run(20_000)
+    coordinator.before_tick = lambda: None
+    coordinator.run(3_000)
+
+    assert coordinator.commits.refused == refusals
+    assert most_chars / 2 < coordinator.commits.metadata_chars <= most_chars
+    for lane in lanes[1:]:
+        offset, text = coordinator.stored[lane.key]
+        read = decode_metadata(text, offset, "orders")
+        assert (offset, read.ignored) == (lane.offsets.frontier, "")
+        assert len(text) > 0.9 * coordinator.commits.metadata_chars
+        assert read.ranges == lane.offsets.finished_above_frontier()[: len(read.ranges)]
+
+
+def test_heads_are_told_as_many_as_the_smaller_metadata_takes():
+    lane = large_lane(0)
+    for offset in range(0, 100_000, 500):
+        lane.heads.put(offset, Head(1, 60_000 + offset, 5_000), Envelope(), must_tell=False)
+    coordinator = limited(Coordinator([lane]), 1_023)
+    coordinator.run(2_000)
+    offset, text = coordinator.stored[lane.key]
+    assert len(decode_metadata(text, offset, "orders").heads) == heads_that_fit(1_023) > 30
+
+
+def test_where_even_the_least_is_too_large_the_frontier_of_the_others_is_committed():
+    lanes = [lane_of(0), large_lane(1)]
+    coordinator = limited(Coordinator(lanes), 40)
+    finishing(coordinator, lanes)
+    coordinator.run(20_000)
+    assert coordinator.stored.keys() == keys_of(lanes)
 
 
 # -- the last commit -------------------------------------------------------------------------------------------------

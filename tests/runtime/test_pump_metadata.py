@@ -80,6 +80,26 @@ def test_t_off_1_of_what_finished_out_of_order_nothing_runs_again_and_all_else_d
     assert shop.runs == unfinished
 
 
+def test_t_off_4_and_5_where_a_broker_takes_512_bytes_what_is_told_is_cut_until_all_is_well_again(shop):
+    shop.cluster.group("shop").metadata_units = 511
+    shop.dead.update(range(0, 5_000, 3))
+    shop.cluster.faults.acks_are_held = True
+    append(shop.cluster, *range(5_000))
+    shop.process.run(3_000)
+    assert (shop.at.offset, 300 < len(shop.at.metadata) <= 511) == (0, True)
+    assert 1_000 < len(shop.claimed) < 5_000
+    assert shop.claimed.isdisjoint(shop.dead)
+    assert 1 <= len(shop.process.told("metadata-limited")) <= 3
+    assert shop.process.told("commit-refused") == []
+
+    shop.cluster.faults.acks_are_held = False
+    shop.process.run(3_000)
+    append(shop.cluster, 5_000)
+    shop.process.run(3_000)
+
+    assert (shop.at.offset, shop.claimed, len(shop.runs)) == (5_001, set(), 5_001)
+
+
 def test_t_off_7_markers_and_what_was_compacted_away_hold_nothing_up(shop):
     log = shop.cluster.partition(P0)
     append(shop.cluster, 0, 1)
@@ -116,6 +136,7 @@ def test_t_off_8_a_group_that_was_set_to_another_offset_goes_on_from_there(shop,
     shop.started().run(3_000)
     assert (shop.runs, shop.at.offset) == (list(range(offset, 20)), 20)
     assert "belongs to offset 5" in shop.process.told("map-ignored")[0]["why"]
+    assert shop.process.counters().ignored_metadata == 1
 
 
 @pytest.mark.parametrize(
@@ -127,6 +148,7 @@ def test_t_off_9_metadata_that_cannot_be_read_costs_repeats_and_nothing_else(sho
     shop.commit(5, text=text)
     shop.started().run(3_000)
     assert (shop.runs, shop.at.offset) == (list(range(5, 20)), 20)
+    assert shop.process.counters().ignored_metadata == len(shop.process.told("map-ignored")) == (text != "\0")
 
 
 def test_t_off_9_a_mirrored_group_is_not_believed(shop):

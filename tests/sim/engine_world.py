@@ -234,9 +234,7 @@ class World:
         for key in keys:
             offset, metadata = self.committed.get(key, (None, ""))
             starts[key] = (
-                Start(None)
-                if offset is None
-                else start_at_committed(offset, metadata, identity(key.topic))[0]
+                Start(None) if offset is None else start_at_committed(offset, metadata, identity(key.topic))
             )
             self.positions[key] = offset or self.cluster.partition(key).start
             self.paused.discard(key)

@@ -264,6 +264,14 @@ ENVELOPE_ERRORS = Metric(
     _LISTENER,
     "Headers of ours that could not be read or were absurd; such a record is run as at its first attempt.",
 )
+IGNORED_METADATA = Metric(
+    "redrive_commit_metadata_ignored_total",
+    "counter",
+    "partitions",
+    _LISTENER,
+    "Partitions that came to this process with a commit whose metadata can't be used: of other software, damaged, or of "
+    "another cluster, topic or offset. Only the offset counts then; what was finished above it runs again. The log says why.",
+)
 COMMITS = Metric(
     "redrive_commits_total",
     "counter",
@@ -327,6 +335,7 @@ METRICS = (
     ASSIGNED_PARTITIONS,
     PAUSED_PARTITIONS,
     ENVELOPE_ERRORS,
+    IGNORED_METADATA,
     COMMITS,
     PUMP_STEP_AGE,
     LOOP_STALLS,
@@ -533,6 +542,14 @@ _EVENTS = (
         "warning",
         "A commit was refused for %(partitions)s partitions: %(error)s. It is repeated; until one is confirmed, a crash would "
         "run again what finished since the last.",
+    ),
+    LogEvent(
+        "metadata-limited",
+        "warning",
+        "The brokers take less with an offset than Kafka's default (offset.metadata.max.bytes = 4096): from now on at most "
+        "%(chars)s characters are told. Nothing is lost; after a crash more of what was finished behind a slow record may run "
+        "again, and fewer records can wait in their lane. Give the brokers the default back.",
+        at_once=5,
     ),
     LogEvent(
         "last-commit-refused",

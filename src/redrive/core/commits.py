@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from redrive.core.commands import Commit
 from redrive.core.lane import Lane
-from redrive.core.metadata import NO_HEADS, Head
+from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_HEADS, Head, heads_that_fit
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 
@@ -28,6 +28,9 @@ ANSWER_TIMEOUT_MS = 60_000
 #: A commit that records wait for is sent at least so long before their due, and no sooner than this after the last one.
 HURRY_BEFORE_MS = 50
 HURRY_PAUSE_MS = 20
+
+#: No broker is known to take less than this of metadata; below it a partition's map is left out instead.
+LEAST_METADATA_CHARS = 200
 
 Snapshot = tuple[int, str]
 
@@ -47,12 +50,18 @@ class Commits:
     A partition that is refused again and again (its topic deleted, a right taken away) must not keep the others from
     being committed: it is sent alone from then on, each second time without its map, after the others; of several such
     partitions one at a time.
+
+    Metadata that a broker refuses as too large is halved for all partitions until it passes, and stays so: the broker's
+    limit is lower than Kafka's default, and only a restart changes it.
     """
 
     def __init__(self, interval_ms: int, records: int, identity: Callable[[str], str]) -> None:
         #: Commits that were confirmed, and those of which a partition was refused.
         self.confirmed = 0
         self.refused = 0
+        #: The most that is told of a partition besides its offset, and of how many heads.
+        self.metadata_chars = METADATA_BUDGET_CHARS
+        self.heads_most = heads_that_fit()
         self._interval_ms = interval_ms
         self._records = records
         #: Records that ended since the last round began.
@@ -117,9 +126,12 @@ class Commits:
         self._is_awaited = bool(self._hurried)
         self._hurried, self._hurry_mono_ms = {}, inf
 
-    def answered(self, snapshot: int, refused: Iterable[TopicPartition], now: Now) -> None:
+    def answered(
+        self, snapshot: int, refused: Iterable[TopicPartition], now: Now, *, is_too_large: bool = False
+    ) -> None:
         """
-        The broker answered commit number `snapshot`; it refused the partitions named. They are sent again.
+        The broker answered commit number `snapshot`; it refused the partitions named. They are sent again. `is_too_large`:
+        the metadata of one of them is.
 
         Refused as a whole it may have been too large, or one partition spoils it: then it is halved until it passes, or
         that one is alone. The client never says which one it was (confluent-kafka 2.16, tried).
@@ -137,7 +149,9 @@ class Commits:
             self.confirmed += 1
         else:
             self.refused += 1
-            if len(self._sent) == 1 or len(failed) < len(self._sent):
+            if is_too_large and self._halve():
+                self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
+            elif len(self._sent) == 1 or len(failed) < len(self._sent):
                 for key in failed:
                     self._suspects[key] = self._suspects.pop(key, 0) + 1
             else:
@@ -148,6 +162,15 @@ class Commits:
             pause_ms = REFUSED_PAUSE_MS if self._round else self._interval_ms
             self._next_mono_ms = now.mono_ms + min(pause_ms, self._interval_ms)
         self._sent = {}
+
+    def _halve(self) -> bool:
+        """The longest text on its way was too long, whichever it was. Whether there is less to be told."""
+        longest = max(len(said.snapshot[1]) for _, said in self._sent.values())
+        if not LEAST_METADATA_CHARS <= longest // 2 < self.metadata_chars:
+            return False
+        self.metadata_chars = longest // 2
+        self.heads_most = heads_that_fit(self.metadata_chars)
+        return True
 
     def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
         """What last, synchronous commits of these lanes must say; lanes with nothing new are left out."""
@@ -191,7 +214,8 @@ class Commits:
     def _changed(self, lane: Lane) -> _Said | None:
         if not lane.offsets.started:
             return None
-        heads = lane.heads.told() if lane.heads else NO_HEADS
+        heads = lane.heads.told(self.heads_most) if lane.heads else NO_HEADS
         is_bare = bool(self._suspects.get(lane.key, 0) % 2)
-        snapshot = lane.offsets.snapshot(self._identity(lane.key.topic), heads, is_bare=is_bare)
+        identity = self._identity(lane.key.topic)
+        snapshot = lane.offsets.snapshot(identity, heads, is_bare=is_bare, budget=self.metadata_chars)
         return None if snapshot == lane.acked else _Said(snapshot, heads)

@@ -66,6 +66,7 @@ class ListenerCounters:
         "envelope_errors",
         "failed_runs",
         "handled",
+        "ignored_metadata",
         "lateness",
         "lost",
         "outages",
@@ -89,6 +90,8 @@ class ListenerCounters:
         self.passed_by = 0
         #: Records not run again since the owner before had finished them.
         self.restored = 0
+        #: Partitions of which the commit said something that couldn't be used.
+        self.ignored_metadata = 0
         #: Headers of ours that could not be read.
         self.envelope_errors = 0
         #: Writes of successors that were refused, by "retry" and "dead-letter".

@@ -22,6 +22,7 @@ from redrive.core.catalogue import (
     HANDLER_DURATION,
     HELD_BYTES,
     HELD_RECORDS,
+    IGNORED_METADATA,
     LISTENER_INFO,
     LOOP_STALLS,
     OLDEST_HANDLER,
@@ -172,6 +173,7 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
         ),
         _one(RETRY_WRITE_FAILURES, _grown(RETRY_WRITE_FAILURES, "listener"), "{{listener}}", "Refused writes of retries"),
         _one(UNCONFIRMED_WRITES, _sum(UNCONFIRMED_WRITES, "listener"), "{{listener}}", "Unconfirmed writes"),
+        _one(IGNORED_METADATA, _grown(IGNORED_METADATA, "listener"), "{{listener}}", "Commits not understood"),
         _one(COMMITS, _rate(COMMITS, "group, outcome", _GROUP), "{{group}} {{outcome}}", "Commits", unit="ops"),
         _one(
             PUMP_STEP_AGE, f"max by (group) ({PUMP_STEP_AGE.name}{{{_GROUP}}})", "{{group}}", "Last step of the pump",

@@ -41,13 +41,15 @@ BUDGET_SLACK = 50
 class Start(msgspec.Struct, frozen=True):
     """
     Where an assigned partition begins: `offset` None is its beginning; `acked` what the group has committed, `restored`
-    what that says of finished records behind the offset, and `heads` of those that failed and wait.
+    what that says of finished records behind the offset, and `heads` of those that failed and wait. `ignored`: why it
+    can't be used.
     """
 
     offset: int | None
     restored: tuple[Range, ...] = ()
     acked: tuple[int, str] | None = None
     heads: Mapping[int, Head] = NO_HEADS
+    ignored: str = ""
 
 
 class Engine:
@@ -98,6 +100,10 @@ class Engine:
             offsets = OffsetMap(start.offset or 0, start.restored, started=start.offset is not None)
             lane = self.lanes[key] = Lane(key, listener, tier, offsets, start.heads)
             lane.acked = start.acked
+            if start.ignored:
+                listener.counters.ignored_metadata += 1
+                fields = {"topic": key.topic, "partition": key.partition, "why": start.ignored}
+                self._outbox.append(Report("map-ignored", fields))
             listener.lanes.add(lane)
             if tier is not None:
                 self._waiting.lanes.append(lane)

@@ -17,7 +17,7 @@ from redrive.core.schedule import NEVER_MS
 class Heads:
     """The heads of one partition. `restored`: what the owner before had committed; that counts as confirmed."""
 
-    __slots__ = ("_confirmed", "_envelopes", "_heads", "_must_tell", "_told")
+    __slots__ = ("_confirmed", "_envelopes", "_heads", "_must_tell", "_told", "_told_most")
 
     def __init__(self, restored: Mapping[int, Head]) -> None:
         self._heads: dict[int, Head] = dict(restored)
@@ -26,6 +26,7 @@ class Heads:
         self._envelopes: dict[int, Envelope] = {}
         self._must_tell: set[int] = set()
         self._told: Mapping[int, Head] | None = None
+        self._told_most = HEADS_MOST
 
     def __len__(self) -> int:
         return len(self._heads)
@@ -80,12 +81,13 @@ class Heads:
         """The nearest due; `NEVER_MS` without any."""
         return min((head.due_ms for head in self._heads.values()), default=NEVER_MS)
 
-    def told(self) -> Mapping[int, Head]:
-        """What a commit says of them: all that must be told, and of the others as many as fit. The same value until it changes."""
-        if self._told is None:
+    def told(self, most: int = HEADS_MOST) -> Mapping[int, Head]:
+        """
+        What a commit says of them: all that must be told, and others, `most` together. The same value until it changes.
+        """
+        if self._told is None or self._told_most != most:
+            self._told_most = most
             must, heads = self._must_tell, self._heads
-            others = islice(
-                (each for each in heads.items() if each[0] not in must), max(0, HEADS_MOST - len(must))
-            )
+            others = islice((each for each in heads.items() if each[0] not in must), max(0, most - len(must)))
             self._told = {offset: heads[offset] for offset in must} | dict(others)
         return self._told

@@ -108,12 +108,17 @@ class OffsetMap:
         return ranges
 
     def snapshot(
-        self, identity: str, heads: Mapping[int, Head] = NO_HEADS, *, is_bare: bool = False
+        self,
+        identity: str,
+        heads: Mapping[int, Head] = NO_HEADS,
+        *,
+        is_bare: bool = False,
+        budget: int = METADATA_BUDGET_CHARS,
     ) -> tuple[int, str]:
         """
         The frontier and its metadata, of one moment: what one commit says about this partition. `heads`: of its records that
-        failed and wait; `is_bare`: without the map.
+        failed and wait; `is_bare`: without the map; `budget`: in characters.
         """
         frontier = self.frontier
         ranges = () if is_bare else self.finished_above_frontier()
-        return frontier, encode_metadata(frontier, ranges, identity, heads=heads)
+        return frontier, encode_metadata(frontier, ranges, identity, heads=heads, budget=budget)

@@ -183,6 +183,7 @@ def _of_handlers(
     yield catalogue.FAILED_RUNS, Reading(labels, counters.failed_runs)
     yield catalogue.ENVELOPE_ERRORS, Reading(labels, counters.envelope_errors)
     yield catalogue.PAUSED, Reading(labels, listener.plan.name in paused)
+    yield catalogue.IGNORED_METADATA, Reading(labels, counters.ignored_metadata)
     yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)
     yield catalogue.OUTAGE, Reading(labels, listener.outage is not None)
     yield catalogue.OUTAGES, Reading(labels, counters.outages)

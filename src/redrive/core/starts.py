@@ -4,10 +4,7 @@ from redrive.core.engine import Start
 from redrive.core.metadata import decode_metadata
 
 
-def start_at_committed(offset: int, metadata: str, identity: str) -> tuple[Start, str]:
-    """
-    Begin at the committed offset, with the map of what is finished above it. The second value says why a map that was
-    there can't be used; then only the offset counts and records above it may run again.
-    """
+def start_at_committed(offset: int, metadata: str, identity: str) -> Start:
+    """Begin at the committed offset, with what its metadata says; where that can't be used only the offset counts."""
     restored = decode_metadata(metadata, offset, identity)
-    return Start(offset, restored.ranges, (offset, metadata.rstrip("\0")), restored.heads), restored.ignored
+    return Start(offset, restored.ranges, (offset, metadata.rstrip("\0")), restored.heads, restored.ignored)

@@ -162,7 +162,7 @@ def done_by(
     done: dict[int, OffsetMap] = {}
     for key, at in cluster.committed(group, keys).items():
         if at.offset is not None:
-            start, _ = start_at_committed(at.offset, at.metadata, identity)
+            start = start_at_committed(at.offset, at.metadata, identity)
             done[key.partition] = OffsetMap(at.offset, start.restored)
     return done
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.core.commands import Command, Commit, Pause, Produce, Report, Resume, Run
+from redrive.core.commands import Command, Commit, Pause, Produce, Refusal, Report, Resume, Run
 from redrive.core.engine import Engine, Start
 from redrive.core.notices import Posted
 from redrive.core.pausing import Pausing
@@ -208,14 +208,18 @@ class Pump:
         if (self._unstarted or self._cut) and now.mono_ms >= self._ask_mono_ms:
             self._ask_again()
         for snapshot, refused in self._source.commit_answers():
-            self.engine.commits.answered(snapshot, refused, self._clock.now())
-            if refused:
-                self.report(
-                    Report(
-                        "commit-refused",
-                        {"error": next(iter(refused.values())).detail, "partitions": len(refused)},
-                    )
-                )
+            self._take_commit_answer(snapshot, refused)
+
+    def _take_commit_answer(self, snapshot: int, refused: Mapping[TopicPartition, Refusal]) -> None:
+        commits = self.engine.commits
+        before_chars = commits.metadata_chars
+        is_too_large = any(refusal.kind == "too-large" for refusal in refused.values())
+        commits.answered(snapshot, refused, self._clock.now(), is_too_large=is_too_large)
+        if commits.metadata_chars < before_chars:
+            self.report(Report("metadata-limited", {"chars": commits.metadata_chars}))
+        elif refused:
+            detail = next(iter(refused.values())).detail
+            self.report(Report("commit-refused", {"error": detail, "partitions": len(refused)}))
 
     def _make_room_to_poll(self, now: Now) -> bool:
         """All listeners are full. Whether to pause them and poll, because that will last or has lasted for long."""
@@ -276,10 +280,7 @@ class Pump:
         for key, at in committed.items():
             if at.offset is None:
                 continue
-            starts[key], ignored = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
-            if ignored:
-                fields = {"topic": key.topic, "partition": key.partition, "why": ignored}
-                self.report(Report("map-ignored", fields))
+            starts[key] = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
         new = [key for key, at in committed.items() if at.offset is None]
         latest = [key for key in new if self._settings.starts.get(key.topic) == "latest"]
         try:
