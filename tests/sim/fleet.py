@@ -1,6 +1,7 @@
 """Several processes of one app on a simulated cluster, and a ledger of every record."""
 
 from collections import defaultdict
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -37,16 +38,26 @@ class Away(Exception):
 
 
 class Fleet:
-    """Processes of an app with the ladder 5 s, 30 s; `partitions` of its one source. `is_async`: its handler's kind."""
+    """
+    Processes of an app with the ladder 5 s, 30 s; `partitions` of its one source. `is_async`: its handler's kind. `app`:
+    another one to run, which keeps its own ledger; its handlers find the number of their process as `record.resources`.
+    """
 
-    def __init__(self, *, partitions: int = 3, seed: int | None = None, is_async: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 3,
+        seed: int | None = None,
+        is_async: bool = False,
+        app: App | None = None,
+    ) -> None:
         self.cluster = SimCluster(seed=seed)
         self.clock = self.cluster.clock
         self.runs: dict[int, list[Run]] = defaultdict(list)
         self.handled: dict[int, int] = defaultdict(int)
         self.sent: list[Task] = []
         self.garbage = 0
-        self.app = self._app(is_async).resolve()
+        self.app = (app or self._app(is_async)).resolve()
         self.settings = Settings(bootstrap_servers="sim:9092")
         wanted = with_source_partitions(
             wanted_topics(self.app, self.settings), {}, missing=partitions, by_source={}
@@ -56,6 +67,7 @@ class Fleet:
         self.plan = plan_group(self.app, self.settings, self.cluster.topics)
         self.loop = VirtualLoop(self.clock)
         self.processes: list[Process] = []
+        self._numbers = count(1)
 
     def _app(self, is_async: bool) -> App:
         app = App("shop")
@@ -89,7 +101,10 @@ class Fleet:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.processes.append(Process(self.app, self.plan, self.settings, self.cluster, self.loop))
+        number = next(self._numbers)
+        self.processes.append(
+            Process(self.app, self.plan, self.settings, self.cluster, self.loop, resources=number)
+        )
 
     def stop(self, index: int) -> None:
         self.processes.pop(index).stop()
