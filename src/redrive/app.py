@@ -104,7 +104,9 @@ class App:
         at once in this process, over all partitions: never two of one partition with `order="partition"`, so more
         than its partitions is of use with the others only. `time_limit`: of one
         run of a coroutine function; beyond it TimeoutError is raised inside, a transient failure; by default none.
-        `give_up`: what becomes of a record at the end of its retries: `"dead-letter"`, or `"skip"`, logged and counted.
+        `give_up`: what becomes of a record at the end of its retries: `"dead-letter"`; `"skip"`, logged and
+        counted; or `"stop"`: it stays unfinished, the process drains its other work and ends (exit code 6), until a person has
+        mended what is wrong or skips the record by `redrive worker skip`.
         `criticality`: how many dead letters an hour call somebody by the rules of `redrive alerts`: `"money"` 1,
         `"normal"` 10, `"analytics"` 1,000. It changes nothing of how records are handled.
         `failures`: which exceptions are transient, permanent or an outage, where that differs from the built-in

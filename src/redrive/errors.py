@@ -8,6 +8,7 @@ What redrive raises, and what handlers raise to steer it.
     ├── EnvelopeError    headers that can't be written, or mean nothing
     ├── DecodeError      a record's value that doesn't decode to what its handler takes
     ├── PortError        the outside world refused or failed: broker, store, file; `.retriable`
+    ├── ListenerStopped  a listener with give_up="stop" stopped at a record, and the process with it
     ├── ReplayRefused    a replay or discard that must not run as asked
     ├── MissingExtra     a part of redrive that needs a package that isn't installed
     └── ForkedHandle     a handle that was made before `fork()` is used after it
@@ -83,6 +84,28 @@ class PortError(RedriveError):
     def __init__(self, message: str, *, retriable: bool = False) -> None:
         super().__init__(message)
         self.retriable = retriable
+
+
+class ListenerStopped(RedriveError):
+    """
+    A listener with `give_up="stop"` came to the end of a record's road: the process has drained its other work and ended.
+
+    `listener`: its name. `record`: `topic/partition/offset` where the record is, which is unfinished: who starts next begins
+    with it.
+    """
+
+    def __init__(self, listener: str, record: str, why: str) -> None:
+        super().__init__(listener, record, why)
+        self.listener = listener
+        self.record = record
+        self.why = why
+
+    def __str__(self) -> str:
+        return (
+            f'listener {self.listener} stopped at {self.record} ({self.why}), as its give_up="stop" says. The record is not '
+            "finished, nor is what is behind it; all else was drained and committed. Mend what is wrong and start again: it is "
+            f"handled first. To get past it without that: redrive worker skip {self.record} --reason TEXT, then start again"
+        )
 
 
 class ReplayRefused(RedriveError):

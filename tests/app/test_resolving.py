@@ -136,11 +136,7 @@ OPTIONS = [
     ({"concurrency": 0}, "concurrency=0: a whole number of handlers that may run at once, at least 1"),
     ({"concurrency": True}, "concurrency=True: a whole number of handlers that may run at once, at least 1"),
     ({"concurrency": "3"}, "concurrency='3': a whole number of handlers that may run at once, at least 1"),
-    (
-        {"give_up": "stop"},
-        "give_up='stop' comes with ordered retries, which this version doesn't have yet; use 'dead-letter' or 'skip'",
-    ),
-    ({"give_up": "drop"}, "give_up='drop' is none of 'dead-letter', 'skip'"),
+    ({"give_up": "drop"}, "give_up='drop' is none of 'dead-letter', 'skip', 'stop'"),
     ({"criticality": "high"}, "criticality='high' is none of 'money', 'normal', 'analytics'"),
     ({"start": "now"}, "start='now' is none of 'earliest', 'latest'"),
     ({"name": " "}, "name=' ' is no name; give a short text, or leave it out for the handler's"),

@@ -31,6 +31,15 @@ def test_of_a_listener_there_is_one_key_whatever_is_said_so_that_compaction_keep
     assert write_pausing(pausing("resume", who="bob", why=""))[0] == KEY == b"pause:shop/charge"
 
 
+def test_no_two_listeners_share_a_key_whatever_their_groups_are_called():
+    said = [
+        pausing(group="a/b", listener="c"),
+        pausing(group="a", listener="b/c"),
+        pausing(group="a%2Fb", listener="c"),
+    ]
+    assert len({write_pausing(each)[0] for each in said}) == 3
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

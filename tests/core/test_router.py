@@ -10,7 +10,7 @@ from redrive.core.envelope import Envelope
 from redrive.core.failure import Failure, Kind
 from redrive.core.plan import MAX_WAIT_MS
 from redrive.core.policy import Backoff, RetryPolicy
-from redrive.core.router import DeadLetter, Drop, Reason, Retry, decide, tier_for
+from redrive.core.router import DeadLetter, Drop, Reason, Retry, Stop, decide, tier_for
 from tests.sim.engine_world import plan_of
 
 DAY_MS = 24 * 3_600_000
@@ -98,6 +98,7 @@ def test_max_age_is_counted_from_the_first_failure(first_ms, action):
 def test_what_is_not_tried_again_is_a_dead_letter_with_its_reason(failure, reason):
     assert decide(failure, plan_of("5s"), 0.0) == DeadLetter(reason)
     assert decide(failure, plan_of("5s", give_up="skip"), 0.0) == Drop(reason)
+    assert decide(failure, plan_of("5s", give_up="stop"), 0.0) == Stop(reason)
 
 
 @pytest.mark.parametrize("policy", [{}, {"immediate": Backoff(3)}])
@@ -107,6 +108,11 @@ def test_without_tiers_nothing_waits_whichever_attempt_it_was(policy, attempt):
     assert decide(failed(attempt=attempt), plan, 0.0) == DeadLetter(Reason.EXHAUSTED)
     assert decide(asked(1_000, attempt=attempt), plan, 0.0) == DeadLetter(Reason.EXHAUSTED)
     assert RetryPolicy(**policy).is_last(attempt)
+
+
+def test_what_is_tried_again_is_no_reason_to_stop():
+    assert isinstance(decide(failed(), plan_of("5s", give_up="stop"), 0.0), Retry)
+    assert decide(failed(Kind.PERMANENT, signal="skip"), plan_of("5s", give_up="stop"), 0.0) == Drop("skip")
 
 
 def test_skip_is_no_dead_letter():

@@ -141,6 +141,23 @@ class TestDeaths:
         told.passes(1_000)
         assert told.orders() == [Start(0)]
 
+    @pytest.mark.parametrize("was_ready", [True, False])
+    def test_a_listener_that_stopped_at_a_record_ends_all_with_that_code(self, was_ready):
+        told = Told().all_ready() if was_ready else Told()
+        told.orders()
+        told.ended(0, 6)
+        assert told.orders() == [Drain(1)]
+        told.passes(LONGEST_WAIT_MS)
+        told.ended(1, 0)
+        assert (told.supervision.exit_code, told.orders(), told.events[0]) == (6, [], "worker-stopped")
+
+    @pytest.mark.parametrize("others", [0, 1, 6, -9])
+    def test_how_the_others_end_then_does_not_change_the_code(self, others):
+        told = Told().all_ready()
+        told.ended(0, 6)
+        told.ended(1, others)
+        assert told.supervision.exit_code == 6
+
     def test_a_process_that_can_not_be_started_is_a_death(self):
         told = Told(1)
         told.ended(0, 1)
@@ -169,7 +186,15 @@ class TestStop:
 
     @pytest.mark.parametrize(
         ("was_ready", "code", "ends_with"),
-        [(True, 0, 0), (True, 1, 1), (True, -9, 1), (True, -15, 1), (False, -15, 0), (False, 1, 1)],
+        [
+            (True, 0, 0),
+            (True, 1, 1),
+            (True, -9, 1),
+            (True, -15, 1),
+            (True, 6, 6),
+            (False, -15, 0),
+            (False, 1, 1),
+        ],
     )
     def test_the_exit_code_tells_whether_all_ended_well(self, was_ready, code, ends_with):
         told = Told(1)
@@ -392,7 +417,7 @@ class Processes(RuleBasedStateMachine):
             self.obey(self.supervision.told(number, READY if is_ready else JOINING, self.now_ms))
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), code=st.sampled_from([0, 1, 2, -9, -15]))
+    @rule(data=st.data(), code=st.sampled_from([0, 1, 2, 6, -9, -15]))
     def one_ends(self, data, code):
         number = data.draw(st.sampled_from(sorted(self.running)))
         del self.running[number]
@@ -400,7 +425,7 @@ class Processes(RuleBasedStateMachine):
             self.may_start_ms[number] = self.now_ms + restart_wait_ms(1)
         self.draining.discard(number)
         was_any_ready = self.supervision._was_any_ready
-        if code == 2 and not was_any_ready and not self.is_stopping:
+        if code == 6 or (code == 2 and not was_any_ready and not self.is_stopping):
             self.is_stopping = True
         self.obey(self.supervision.ended(number, code, "somehow", self.now_ms))
 

@@ -28,6 +28,7 @@ from redrive.core.failure import Failure, Kind
 from redrive.core.lane import RUNS_PER_SLOT_MOST
 from redrive.core.metadata import decode_metadata
 from redrive.core.notices import Notice, Posted
+from redrive.core.pausing import Pausing
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, TopicPartition
@@ -294,6 +295,10 @@ class World:
             for record in run.records[run.settled :]
         }
         for _, key, notice in posted:
+            if notice.action == "skip":
+                self.truth.to_skip |= {
+                    (key, offset) for first, end in notice.ranges for offset in range(first, end)
+                }
             if notice.action == "discard":
                 offsets = {(key, offset) for first, end in notice.ranges for offset in range(first, end)}
                 self.discarded |= offsets - out
@@ -381,7 +386,7 @@ class World:
                 case Resume():
                     for key, offset in command.offsets.items():
                         self.paused.discard(key)
-                        self.positions[key] = offset
+                        self.positions[key] = self.cluster.partition(key).start if offset is None else offset
                 case Report():
                     self.reports.append(command)
 
@@ -464,6 +469,13 @@ class World:
             restored = decode_metadata(metadata, offset, identity(key.topic))
             assert restored.ignored == ""
             self.truth.check_claim(self.engine.lanes[key], offset, restored.ranges)
+
+
+def say(world: World, action: str, listener: str) -> None:
+    """A person pauses or resumes a listener, and the process reads it."""
+    pausing = Pausing(action, "shop", listener, "ann", int(world.clock.wall_ms()), "bank is down")
+    world.engine.notices.post([pausing], world.clock.now())
+    world.pass_time(200)
 
 
 def post(world: World, action: str, key: TopicPartition, *ranges: tuple[int, int]) -> None:

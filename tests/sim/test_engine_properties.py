@@ -8,7 +8,7 @@ from redrive.core.commands import Refusal
 from redrive.core.notices import ranges_of
 from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition
-from tests.sim.engine_world import OUTCOMES, World, plan_of, post
+from tests.sim.engine_world import OUTCOMES, World, plan_of, post, say
 
 PLANS = {
     "ladder": lambda: (plan_of("5s", "30s"),),
@@ -86,6 +86,14 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
     def a_person_hurries_or_discards(self, data, action, offsets):
         key = data.draw(st.sampled_from([key for key in self.keys if key not in self.sources]))
         post(self.world, action, key, *ranges_of(sorted(offsets)))
+
+    @rule(data=st.data(), offsets=st.sets(st.integers(0, 60), min_size=1, max_size=4))
+    def a_person_skips(self, data, offsets):
+        post(self.world, "skip", data.draw(st.sampled_from(self.keys)), *ranges_of(sorted(offsets)))
+
+    @rule(data=st.data(), action=st.sampled_from(["pause", "resume"]))
+    def a_person_pauses_or_resumes(self, data, action):
+        say(self.world, action, data.draw(st.sampled_from(self.world.plan.listeners)).name)
 
     @rule(data=st.data(), most=st.integers(1, 50))
     def records_are_fetched(self, data, most):
@@ -185,6 +193,8 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
             self.world.let_go(*sorted(self.world.draining))
         away = sorted(set(self.keys) - set(self.world.positions))
         self.world.assign(*away)
+        for listener in self.world.plan.listeners:
+            say(self.world, "resume", listener.name)
         self.world.settle()
 
 

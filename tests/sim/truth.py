@@ -28,6 +28,8 @@ class Truth:
         #: Failed records that wait in front of their lanes.
         self._held: dict[Lane, set[int]] = defaultdict(set)
         self._told: dict[Lane, dict[int, int]] = defaultdict(dict)
+        #: What a person wants to get past: it need not run, but until that was written down it isn't finished.
+        self.to_skip: set[tuple[TopicPartition, int]] = set()
 
     def began(self, lane: Lane, start: int, restored: Sequence[tuple[int, int]]) -> None:
         """A partition was assigned; `restored` was finished by its owner before."""
@@ -47,7 +49,11 @@ class Truth:
         between = (
             other.offset() for other in self._cluster.partition(lane.key) if last < other.offset() < offset
         )
-        skipped = [other for other in between if other not in self._known[lane]]
+        skipped = [
+            other
+            for other in between
+            if other not in self._known[lane] and (lane.key, other) not in self.to_skip
+        ]
         assert not skipped, f"{lane.key}: {skipped} skipped"
         self._last_started[lane] = offset
 
@@ -65,7 +71,7 @@ class Truth:
             and other.offset() not in self._known[lane]
         ]
         failed = self._failed[lane] - self._held[lane]
-        ahead = [other for other in line if other not in failed]
+        ahead = [other for other in line if other not in failed and (lane.key, other) not in self.to_skip]
         assert not ahead, f"{lane.key}: {offset} before {ahead}"
 
     def told(self, lane: Lane, offset: int, attempt: int) -> None:
@@ -88,7 +94,7 @@ class Truth:
         if plan.policy.blocking and offset in self._held[lane]:
             told = self._told[lane].get(offset, 0)
             assert told >= failed.attempt - 1, f"{lane.key}: {offset} ran before attempt {told + 1} was told"
-        if plan.policy.blocking and not ends and not failed.signal:
+        if plan.policy.blocking and not ends and failed.signal in {"", "retry-later"}:
             self._held[lane].add(offset)
             return
         self._held[lane].discard(offset)

@@ -46,6 +46,7 @@ app.listener("orders", order="sideways")  # type: ignore[arg-type]  # pyright: i
 app.listener("orders", concurrency="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", time_limit=30)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", criticality="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+app.listener("orders", give_up="halt")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", give_up="drop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", failures=ValueError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", start="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

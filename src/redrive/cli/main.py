@@ -5,12 +5,25 @@ from typing import Annotated
 import typer
 
 from redrive._version import __version__
-from redrive.cli import console, demo, dlq, doctor, explain, init, lag, observation, retries, run, topics
+from redrive.cli import (
+    console,
+    demo,
+    dlq,
+    doctor,
+    explain,
+    init,
+    lag,
+    observation,
+    retries,
+    run,
+    topics,
+    worker,
+)
 
 app = typer.Typer(
     name="redrive",
     help="Makes Kafka consumers survive failure: retry ladders on exact times, dead letters, replay with proof.",
-    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 4 differences found, 5 nothing matched, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 4 differences found, 5 nothing matched, 6 stopped, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -27,6 +40,7 @@ app.command("explain")(explain.explain)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(retries.app, name="retries")
+app.add_typer(worker.app, name="worker")
 
 
 @app.callback()

@@ -94,6 +94,16 @@ def positions(texts: Sequence[str], hint: str) -> "list[Position]":
         raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
+def duration_ms(text: str, hint: str) -> int:
+    """Gives the duration that a person typed, zero included. Raises typer.BadParameter."""
+    from redrive.core.units import parse_duration_ms
+
+    try:
+        return parse_duration_ms(text, allow_zero=True)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from None
+
+
 def confirm(kind: str, what: str, as_json: Mapping[str, Any], output: Output, doing: Doing) -> None:
     """Go on only when a person said so, now or by an option; else exits. `as_json`: the plan, for programs."""
     if doing.dry_run:

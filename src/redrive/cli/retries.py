@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from redrive.cli.bundles import unbundled
-from redrive.cli.operating import Doing, Groups, Types, Where, confirm, open_desk, positions, stopping
+from redrive.cli.operating import (
+    Doing,
+    Groups,
+    Types,
+    Where,
+    confirm,
+    duration_ms,
+    open_desk,
+    positions,
+    stopping,
+)
 from redrive.cli.output import Output, reporting
 from redrive.core.exit_codes import ExitCode
 
@@ -160,7 +170,7 @@ def _selection(chosen: Chosen) -> "Selection":
         types=frozenset(chosen.failure_type or ()),
         keys=frozenset(each.encode(errors="surrogateescape") for each in chosen.key or ()),
         groups=frozenset(chosen.group or ()),
-        older_than_ms=None if chosen.older_than is None else _duration(chosen.older_than, "--older-than"),
+        older_than_ms=None if chosen.older_than is None else duration_ms(chosen.older_than, "--older-than"),
         limit=chosen.limit,
         everything=chosen.everything,
     )
@@ -171,15 +181,6 @@ def _selection(chosen: Chosen) -> "Selection":
     return selection
 
 
-def _duration(text: str, hint: str) -> int:
-    from redrive.core.units import parse_duration_ms
-
-    try:
-        return parse_duration_ms(text, allow_zero=True)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=hint) from None
-
-
 def _operate(action: "Action", chosen: Chosen, doing: Doing, where: Where, why: str, wait: str) -> None:
     """Plan, print, ask, post, watch, tell."""
     from redrive.cli import dlq_view, retries_view
@@ -188,7 +189,7 @@ def _operate(action: "Action", chosen: Chosen, doing: Doing, where: Where, why: 
     from redrive.retries.job import Job
 
     with reporting(as_json=where.json) as output:
-        selection, wait_ms = _selection(chosen), _duration(wait, "--wait")
+        selection, wait_ms = _selection(chosen), duration_ms(wait, "--wait")
         found = _look(chosen.tiers, chosen.group, where, output)
         plan = _plan(action, found, selection, output)
         as_json = retries_view.plan_values(plan)

@@ -8,7 +8,9 @@ import typer
 
 from redrive.cli.context import HERE, AppDir, Bootstrap, Config, Loaded, Target, load
 from redrive.cli.logs import LogFormat, set_up_logging
-from redrive.cli.output import reporting
+from redrive.cli.output import Output, reporting
+from redrive.core.exit_codes import ExitCode
+from redrive.errors import ListenerStopped
 
 if TYPE_CHECKING:
     from redrive.adapters.worker_channel import WorkerChannel
@@ -77,7 +79,7 @@ def run(
     Handlers that run then may finish. A second signal ends at once: their records are read again by the next process.
     With --workers SIGHUP replaces one worker after another.
     """
-    with reporting():
+    with reporting() as output:
         me = _worker(as_worker)
         overrides = {"http": http, "log_level": log_level and log_level.upper(), "membership": membership}
         loaded = load(
@@ -91,7 +93,7 @@ def run(
             raise typer.Exit(supervise(loaded, workers))
         if gc_tuning:
             tune_gc()
-        _run(loaded, me)
+        _run(loaded, me, output)
 
 
 class _Worker(NamedTuple):
@@ -116,18 +118,22 @@ def _worker(told: str | None) -> _Worker | None:
         ) from None
 
 
-def _run(loaded: Loaded, me: _Worker | None) -> None:
+def _run(loaded: Loaded, me: _Worker | None, output: Output) -> None:
     from redrive.runtime.running import run_until_stopped
     from redrive.wiring import serve
 
     app, settings = loaded.app, loaded.settings
-    if me is None:
-        run_until_stopped(lambda: serve(app, settings))
-    else:
-        run_until_stopped(
-            lambda: serve(app, settings, worker=me.number, show=me.channel.answering),
-            also_by=me.channel.when_told,
-        )
+    try:
+        if me is None:
+            run_until_stopped(lambda: serve(app, settings))
+        else:
+            run_until_stopped(
+                lambda: serve(app, settings, worker=me.number, show=me.channel.answering),
+                also_by=me.channel.when_told,
+            )
+    except ListenerStopped as error:
+        output.problem(error)
+        raise typer.Exit(ExitCode.STOPPED) from None
 
 
 def tune_gc() -> None:

@@ -486,10 +486,19 @@ _EVENTS = (
         at_once=5,
     ),
     LogEvent(
+        "listener-stopped",
+        "error",
+        f'Listener %(listener)s stops at {_AT} (%(reason)s, attempt %(attempt)s, %(type)s), as give_up="stop" says. The record '
+        "is not finished, nor is what is behind it; this process drains its other work and ends. Mend it and start again, or "
+        "get past it: redrive worker skip %(source)s/%(partition)s/%(offset)s",
+        ("listener",),
+        at_once=5,
+    ),
+    LogEvent(
         "listener-paused",
         "warning",
         "Listener %(listener)s is paused in all processes of its group, by %(who)s: %(why)s. No new records are handled and "
-        "retries wait; nothing is lost.",
+        "retries wait; nothing is lost. Go on by: redrive worker resume %(listener)s",
         ("listener",),
         at_once=5,
     ),
@@ -512,8 +521,9 @@ _EVENTS = (
     LogEvent(
         "notices-unread",
         "warning",
-        "%(topic)s can't be read: %(error)s. What `redrive retries hurry` and `discard` ask for isn't seen by this process; "
-        "all else goes on, and it is tried again every two seconds. Missing right: Read on that topic.",
+        "%(topic)s can't be read: %(error)s. What `redrive retries hurry` and `discard`, `redrive worker pause` and `skip` "
+        "ask for isn't seen by this process; all else goes on, and it is tried again every two seconds. Missing right: Read "
+        "on that topic.",
         ("topic", "error"),
     ),
     LogEvent(
@@ -666,6 +676,13 @@ _SUPERVISOR_EVENTS = (
         "error",
         "Worker %(worker)s (process %(pid)s) can't be run like this: %(how)s, before any worker was ready. Another start "
         "would end the same way, so the supervisor ends with that code.",
+    ),
+    LogEvent(
+        "worker-stopped",
+        "error",
+        'Worker %(worker)s (process %(pid)s) ended because a listener of it stopped at a record, as give_up="stop" says; its '
+        "line above names it and tells how to go on. Another start would end the same way: all workers end, and the supervisor "
+        "with code 6.",
     ),
     LogEvent(
         "rolling-restart",

@@ -82,10 +82,12 @@ class Engine:
                 self._roles[tier.topic] = (listener, tier)
         self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
         self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes, plan.translator)
-        self.notices = Heeding(self._outbox, self.successors, self._waiting)
         self._rests = Rests()
-        self._taking = Taking(self._rests)
-        self._settling = Settling(self.successors, self.commits)
+        self.notices = Heeding(
+            self._outbox, self.successors, self._waiting, self._rests, self.lanes, self.listeners
+        )
+        self._taking = Taking(self._rests, self.notices)
+        self._settling = Settling(self.successors, self.commits, self.notices)
         #: Confirmed commits that resting lanes were told of.
         self._told = 0
         self._next_look_ms = 0.0
@@ -140,6 +142,7 @@ class Engine:
             offsets.open([record.offset() for record in records])
             offsets.settle(end)
             lane.keys.add(records)
+            self.notices.fetched(lane, records, now)
         if not lane.is_paused and listener.overflows(lane):
             self._pause([lane])
         self._make_ready(lane)
@@ -290,7 +293,7 @@ class Engine:
         Only when all of them will be without room for `for_ms` at least, going by how long their records take: what
         the client has fetched ahead is dropped by a pause. Whether they were paused.
         """
-        full = [listener for listener in self.listeners if not listener.is_hungry()]
+        full = [each for each in self.listeners if not each.is_hungry() and not each.is_halted]
         if any(one.queued * one.mean_ms / len(one.slots) / 2 < for_ms for one in full):
             return False
         for listener in full:
@@ -365,7 +368,8 @@ class Engine:
         if run is None:
             return False
         listener = lane.listener
-        run.budget = run.count + 1
+        # What stops at a record must not handle those behind it.
+        run.budget = 1 if listener.plan.give_up == "stop" else run.count + 1
         if listener.plan.brake:
             listener.brake.admitted(now.mono_ms)
             run.budget = max(1, min(run.budget, (listener.brake.headroom() - listener.budget_out) // 2))
@@ -447,8 +451,10 @@ class Engine:
         for listener in self.listeners:
             if listener.plan.brake and listener.brake.refresh(now.mono_ms):
                 self._report_brake(listener)
-            paused = [lane for lane in listener.lanes if lane.tier is None and lane.is_paused]
-            self._resume([lane for lane in paused if listener.can_fetch_again(lane)])
+            sources = [lane for lane in listener.lanes if lane.tier is None]
+            if listener.is_halted:
+                self._pause([lane for lane in sources if not lane.is_paused])
+            self._resume([lane for lane in sources if lane.is_paused and listener.can_fetch_again(lane)])
         for lane in self._waiting.lanes:
             self._refill(lane)
 

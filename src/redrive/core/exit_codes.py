@@ -55,6 +55,14 @@ class ExitCode(IntEnum):
         "a selection matched nothing",
         "`dlq replay --type TimeoutError` where no letter has that type",
     )
+    STOPPED = (
+        6,
+        "a listener stopped at a record",
+        (
+            '`redrive run` of a listener with `give_up="stop"`, when a record came to its end: the message names it, and how '
+            "to go on"
+        ),
+    )
     INTERRUPTED = (
         130,
         "interrupted by Ctrl-C",

@@ -1,7 +1,7 @@
 """Why an exception would be of its kind, and what would become of a record: the table and a policy, in words."""
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -193,9 +193,16 @@ def judge(
     )
 
 
+_ENDS: Mapping[GiveUp, str] = {
+    "dead-letter": "a dead letter",
+    "skip": "dropped, logged and counted",
+    "stop": "the end of the process: the record stays where it is, and so does all behind it",
+}
+
+
 def fate_of(kind: Kind, policy: RetryPolicy, give_up: GiveUp) -> str:
     """What becomes of a record that keeps failing with this kind, in one sentence."""
-    end = "a dead letter" if give_up == "dead-letter" else "dropped, logged and counted"
+    end = _ENDS[give_up]
     if kind is Kind.OUTAGE:
         return "held where it is, like all others of the listener; one is tried again after 1s, then up to 1m; nothing counts"
     if kind is not Kind.TRANSIENT:

@@ -6,7 +6,7 @@ so a view may mix two moments some microseconds apart. It names topics, partitio
 of failures; never a key, a value or a header's text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from heapq import nsmallest
 from itertools import islice
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ import msgspec
 from redrive.core.commands import Run
 from redrive.core.engine import Engine
 from redrive.core.lane import Lane, ListenerState
-from redrive.core.pausing import Pausing
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import RawRecord
@@ -152,7 +151,7 @@ def inspect(group: str, engine: Engine, translator: Translator, now: Now) -> Gro
     runs = copied(engine.runs)
     lanes = sorted(copied(engine.lanes.values()), key=lambda lane: lane.key)
     writes = engine.successors.refused()
-    look = _Look(group, translator, now, runs, writes, engine.notices.paused)
+    look = _Look(group, translator, now, runs, writes)
     listeners = tuple(
         look.listener(each, [lane for lane in lanes if lane.listener is each]) for each in engine.listeners
     )
@@ -169,17 +168,15 @@ class _Look:
         now: Now,
         runs: list[Run],
         writes: list[Pending],
-        paused: Mapping[str, Pausing],
     ) -> None:
         self._group = group
         self._translator = translator
         self._now = now
         self._runs = runs
         self._writes = writes
-        self._paused = paused
 
     def listener(self, listener: ListenerState, lanes: list[Lane]) -> ListenerSeen:
-        outage, paused = listener.outage, self._paused.get(listener.plan.name)
+        outage, paused = listener.outage, listener.paused
         stuck = [self._refused(each) for each in self._writes if each.lane.listener is listener]
         return ListenerSeen(
             group=self._group,

@@ -166,6 +166,22 @@ class KeyLanes:
             lane.queue.appendleft(record)
         self.waiting += len(records)
 
+    def pull(self, is_meant: Callable[[RawRecord], bool]) -> list[RawRecord]:
+        """Remove and return the records of which `is_meant` and that no worker has. Looks at all that wait."""
+        pulled: list[RawRecord] = []
+        for lane in list(self._lanes.values()):
+            meant = [record for record in lane.queue if is_meant(record)]
+            if not meant:
+                continue
+            pulled += meant
+            lane.queue = deque(record for record in lane.queue if not is_meant(record))
+            self.wake(lane)  # what it rested for may be gone
+            if not lane.queue and not lane.out:
+                self._ready.remove(lane)
+                del self._lanes[lane.key]
+        self.waiting -= len(pulled)
+        return pulled
+
     def clear(self) -> list[RawRecord]:
         """Let go of all that no worker has."""
         gone = list(self.records())

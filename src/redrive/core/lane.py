@@ -18,6 +18,7 @@ from redrive.core.heads import Heads
 from redrive.core.key_lanes import KeyLanes, lane_key
 from redrive.core.metadata import Head
 from redrive.core.offsets import OffsetMap
+from redrive.core.pausing import Pausing
 from redrive.core.plan import ListenerPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.router import Reason
@@ -80,6 +81,13 @@ class Outage:
         self.probe = None
 
 
+class Stopped(msgspec.Struct, frozen=True):
+    """Where a listener stopped (`give_up="stop"`), as `topic/partition/offset`, and why."""
+
+    record: str
+    why: str
+
+
 class ListenerState:
     """One listener at work in this process, over all its partitions."""
 
@@ -96,12 +104,14 @@ class ListenerState:
         "mean_bytes",
         "mean_ms",
         "outage",
+        "paused",
         "plan",
         "queued",
         "ready",
         "run_records_most",
         "runs_out",
         "slots",
+        "stopped",
     )
 
     def __init__(self, index: int, plan: ListenerPlan, run_records: int) -> None:
@@ -115,6 +125,9 @@ class ListenerState:
         self.causes: dict[str, int] = {}
         self.causes_since_ms = 0.0
         self.outage: Outage | None = None
+        #: By whom and why it was paused.
+        self.paused: Pausing | None = None
+        self.stopped: Stopped | None = None
         #: Runs out, per slot.
         self.slots = [0] * plan.concurrency
         self.runs_out = 0
@@ -166,7 +179,14 @@ class ListenerState:
     @property
     def has_room(self) -> bool:
         """Whether a run can be handed out."""
+        if self.is_halted:
+            return False
         return bool(self.free_slots) if self.is_divided else min(self.slots) < self.runs_per_slot
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing is started or fetched: a person has paused it, or it has stopped at a record."""
+        return self.paused is not None or self.stopped is not None
 
     def measured(self, seconds: float, count: int) -> None:
         """Learn how long a record takes: at once when they got slower, slowly when they got quicker."""
@@ -183,6 +203,8 @@ class ListenerState:
 
     def is_hungry(self) -> bool:
         """Whether the consumer should be asked for more of this listener's records."""
+        if self.is_halted:
+            return False
         if self.outage is not None or self.brake.is_on:
             return self.queued == 0
         if self.is_divided:

@@ -58,4 +58,6 @@ def read_pausing(key: bytes | None, value: bytes | None) -> Pausing | None:
 
 
 def _key(pausing: Pausing) -> bytes:
-    return f"{PAUSE}{pausing.group}/{pausing.listener}".encode()
+    # A group may have a slash in its name: another group's listener must not have the same key.
+    group = pausing.group.replace("%", "%25").replace("/", "%2F")
+    return f"{PAUSE}{group}/{pausing.listener}".encode()

@@ -15,7 +15,8 @@ Order = Literal["partition", "key", "none"]
 Blocking = Literal["key", "partition"]
 #: What becomes of records that waited for one that became a dead letter.
 AfterDeadLetter = Literal["release", "block", "divert"]
-GiveUp = Literal["dead-letter", "skip"]
+#: What becomes of a record at the end of its road. `stop`: it stays where it is, and so does all behind it.
+GiveUp = Literal["dead-letter", "skip", "stop"]
 #: How much a dead letter of a listener matters: from how many on somebody is told, and how urgently.
 Criticality = Literal["money", "normal", "analytics"]
 
@@ -206,9 +207,9 @@ def misfits(policy: RetryPolicy, order: Order, give_up: str) -> Iterator[str]:
                 f"{told} says what becomes of records that waited for a dead letter, but nothing waits without blocking: "
                 "add blocking='key' with order='key', or leave it out"
             )
-        if give_up == "skip":
+        if give_up != "dead-letter":
             yield (
-                f"{told} waits for a dead letter to be replayed or resolved, but give_up='skip' makes none: use "
+                f"{told} waits for a dead letter to be replayed or resolved, but give_up={give_up!r} makes none: use "
                 "give_up='dead-letter', or after_dead_letter='release'"
             )
     if after == "divert" and blocking == "partition":

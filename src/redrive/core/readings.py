@@ -5,7 +5,7 @@ Nothing is locked: numbers are read whole, and what grows and shrinks (runs, ass
 a reading may mix two moments some microseconds apart; none of its counters ever falls.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -137,7 +137,7 @@ def _series(engine: Engine, look: Look) -> Found:
     for listener in engine.listeners:
         labels = (*group, listener.plan.name)
         yield from _of_records(listener, (*labels, listener.plan.source))
-        yield from _of_handlers(listener, labels, runs, look.now_mono_ms, engine.notices.paused)
+        yield from _of_handlers(listener, labels, runs, look.now_mono_ms)
         yield from _of_writes(listener, labels)
         yield from _of_topics(listener, labels, look.bounds)
         yield from _of_letters(listener, labels, look)
@@ -175,14 +175,13 @@ def _of_handlers(
     labels: tuple[str, ...],
     runs: list[Run],
     now_mono_ms: float,
-    paused: Container[str],
 ) -> Found:
     counters = listener.counters
     yield catalogue.HANDLER_DURATION, Reading(labels, _spread(counters.duration))
     yield catalogue.OLDEST_HANDLER, Reading(labels, oldest_handler_s(runs, listener, now_mono_ms))
     yield catalogue.FAILED_RUNS, Reading(labels, counters.failed_runs)
     yield catalogue.ENVELOPE_ERRORS, Reading(labels, counters.envelope_errors)
-    yield catalogue.PAUSED, Reading(labels, listener.plan.name in paused)
+    yield catalogue.PAUSED, Reading(labels, listener.paused is not None)
     yield catalogue.IGNORED_METADATA, Reading(labels, counters.ignored_metadata)
     yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)
     yield catalogue.OUTAGE, Reading(labels, listener.outage is not None)

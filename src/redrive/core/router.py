@@ -48,7 +48,13 @@ class Drop(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = Retry | Hold | DeadLetter | Drop
+class Stop(msgspec.Struct, frozen=True):
+    """It stays unfinished, and its listener handles nothing more (`give_up="stop"`)."""
+
+    reason: Reason
+
+
+Action = Retry | Hold | DeadLetter | Drop | Stop
 
 
 def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
@@ -60,8 +66,8 @@ def decide(failed: Failed, plan: ListenerPlan, roll: float) -> Action:
     if failed.signal == "skip":
         return Drop("skip")
     action = _retry_or_dead_letter(failed, plan.policy, plan.longest_wait_ms, roll)
-    if isinstance(action, DeadLetter) and plan.give_up == "skip":
-        return Drop(action.reason)
+    if isinstance(action, DeadLetter) and plan.give_up != "dead-letter":
+        return Drop(action.reason) if plan.give_up == "skip" else Stop(action.reason)
     return action
 
 

@@ -4,6 +4,7 @@ from math import ceil
 
 from redrive.core.commands import Again, Failed, Gate, Run
 from redrive.core.commits import Commits
+from redrive.core.heeding import Heeding
 from redrive.core.lane import Batch, Lane
 from redrive.core.metadata import Head
 from redrive.core.plan import Now
@@ -11,13 +12,16 @@ from redrive.core.record import RawRecord
 from redrive.core.router import Hold
 from redrive.core.successors import Fate, Successors
 
+_UNFINISHED: frozenset[Fate] = frozenset(["retried", "held", "stopped"])
+
 
 class Settling:
     """Settles runs, whole or as far as they came."""
 
-    def __init__(self, successors: Successors, commits: Commits) -> None:
+    def __init__(self, successors: Successors, commits: Commits, notices: Heeding) -> None:
         self._successors = successors
         self._commits = commits
+        self._notices = notices
 
     def settle(self, run: Run, records: list[RawRecord], done: int, now: Now) -> bool:
         """
@@ -37,7 +41,7 @@ class Settling:
         fates = [self._route(run, failed, now) for failed in failures]
         listener.counters.handled += count - len(failures)
         # A record that moved on to a tier, or waits, hasn't ended yet: counted as finished it would hide that all die.
-        ended = count - fates.count("retried") - fates.count("held")
+        ended = count - sum(fate in _UNFINISHED for fate in fates)
         return bool(
             ended and listener.plan.brake and listener.brake.finished(ended, fates.count("dead"), now.mono_ms)
         )
@@ -65,6 +69,11 @@ class Settling:
             lane.listener.counters.lateness[lane.key.topic].add_all(run.late_ms())
 
     def _route(self, run: Run, failed: Failed, now: Now) -> Fate:
+        if (notice := self._notices.skips(run.lane, failed.record.offset())) is not None:
+            run.lane.listener.counters.failed_runs += 1
+            run.lane.heads.drop(failed.record.offset())
+            self._notices.skip(run.lane, failed.record, notice, now)
+            return "skipped"
         fate = self._successors.route(run.lane, failed)
         if isinstance(fate, Hold):
             run.is_held = True

@@ -15,11 +15,11 @@ import msgspec
 from redrive.core.commands import Command, Failed, Produce, Refusal, Report
 from redrive.core.dialects import MAX_COUNT, NO_ENVELOPE, read_envelope, replay_headers_only, shrink
 from redrive.core.envelope import Envelope
-from redrive.core.lane import Lane
+from redrive.core.lane import Lane, Stopped
 from redrive.core.notices import Notice, write_end
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, event_id_of, headers_of
-from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, decide, tier_for
+from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, Stop, decide, tier_for
 from redrive.core.translator import PLAIN, Translator
 
 RESEND_FIRST_MS = 500.0
@@ -27,7 +27,7 @@ RESEND_MOST_MS = 30_000.0
 #: Steps of `shrink`, after which only headers are sent.
 _SHRINK_STEPS = 8
 
-Fate = Literal["retried", "held", "dead", "skipped"]
+Fate = Literal["retried", "held", "dead", "skipped", "stopped"]
 
 
 class Pending:
@@ -105,8 +105,18 @@ class Successors:
             counters.retried[tier] += 1
             self._send(lane, failed.record, self.envelope_after(failed, action.due_ms), tier)
             return "retried"
+        if isinstance(action, Stop):
+            self._stop(lane, failed.record, _failure_fields(lane, failed, action.reason))
+            return "stopped"
         self._dead_letter(lane, failed, action)
         return "dead"
+
+    def _stop(self, lane: Lane, record: RawRecord, fields: dict[str, object]) -> None:
+        """Leave the record open for good: no commit of this process passes it."""
+        place = f"{lane.key.topic}/{lane.key.partition}/{record.offset()}"
+        why = f"{fields['reason']}, attempt {fields['attempt']}, {fields['type']}"
+        lane.listener.stopped = lane.listener.stopped or Stopped(place, why)
+        self._outbox.append(Report("listener-stopped", fields))
 
     def repost(self, lane: Lane, record: RawRecord, now: Now) -> None:
         """Post a record on that waits longer than its tier: the same attempt, the same due."""
@@ -220,11 +230,17 @@ class Successors:
             self._refused(pending, Refusal("unavailable", "refused as too large even without its value"), now)
 
     def _too_large_for_tier(self, pending: Pending) -> None:
-        plan = pending.lane.listener.plan
+        plan, envelope = pending.lane.listener.plan, pending.envelope
+        if plan.give_up == "stop":
+            self._end(pending)
+            about = {"listener": plan.name, "reason": str(Reason.TOO_LARGE), "attempt": envelope.attempt}
+            place = _position(pending.lane, pending.record)
+            self._stop(pending.lane, pending.record, {**about, "type": envelope.failure_type, **place})
+            return
         pending.lane.listener.counters.dead[Reason.TOO_LARGE] += 1
         pending.topic, pending.is_dead_letter, pending.step = plan.dlq, True, 0
         pending.envelope = msgspec.structs.replace(
-            pending.envelope,
+            envelope,
             reason=Reason.TOO_LARGE,
             due_ms=None,
             listener=plan.name,

@@ -30,7 +30,7 @@ GAP_MS = 5_000.0
 LIVE_MS = 10_000.0
 
 #: The exit codes that mean something here; see docs/reference/exit-codes.md.
-DONE, FAILED, USAGE = 0, 1, 2
+DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 6
 #: By its number in POSIX: how a process ends that hasn't learned yet what else to do at SIGTERM.
 _BY_SIGTERM = -15
 
@@ -212,13 +212,15 @@ class Supervision:
         orders: list[Order] = []
         if self.is_stopping:
             is_well = code == DONE or (code == _BY_SIGTERM and worker.ready_mono_ms is None)
-            self._code = self._code if is_well else self._code or FAILED
+            self._code = self._code if is_well else self._code or (STOPPED if code == STOPPED else FAILED)
             self._enter(worker, Phase.ENDED, now_mono_ms)
             orders.append(Report("worker-drained", about))
-        elif code == USAGE and not self._was_any_ready:
-            self._code = USAGE
+        elif code == STOPPED or (code == USAGE and not self._was_any_ready):
+            # Another start would end the same way.
+            self._code = code
             self._enter(worker, Phase.ENDED, now_mono_ms)
-            orders += [Report("worker-unusable", about), *self.stop_asked(now_mono_ms)]
+            event = "worker-stopped" if code == STOPPED else "worker-unusable"
+            orders += [Report(event, about), *self.stop_asked(now_mono_ms)]
         else:
             worker.deaths = 0 if was_ordered else 1 if was_healthy else worker.deaths + 1
             wait_ms = 0.0 if was_ordered else restart_wait_ms(worker.deaths)

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 
 from redrive.core.commands import Gate, Run
+from redrive.core.heeding import Heeding
 from redrive.core.key_lanes import KeyLane
 from redrive.core.lane import Lane
 from redrive.core.plan import Now
@@ -11,10 +12,11 @@ from redrive.core.resting import Rests
 
 
 class Taking:
-    """Makes runs. `rests`: where lanes go whose first record may not run yet."""
+    """Makes runs. `rests`: where lanes go whose first record may not run yet. `notices`: which records must not run at all."""
 
-    def __init__(self, rests: Rests) -> None:
+    def __init__(self, rests: Rests, notices: Heeding) -> None:
         self._rests = rests
+        self._notices = notices
 
     def run_of(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
         """A run of up to `most` records; None when there is nothing to run after all."""
@@ -25,8 +27,13 @@ class Taking:
         return self._of_queue(lane, slot, most, now) if lane.queue else None
 
     def _of_queue(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
+        self._notices.skip_front(lane, now)
+        if not lane.queue:
+            return None
         batch = lane.queue[0]
         records, end = batch.records, batch.end
+        if records and not (most := min(most, self._notices.count_before_skip(lane, records))):
+            return None
         if lane.heads and records:
             most = self._before_head(lane, records, most, now)
             if not most:

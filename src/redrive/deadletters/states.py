@@ -155,6 +155,23 @@ class Claimed(msgspec.Struct, frozen=True):
     failed: Mapping[Position, str]
 
 
+def require_state_topic(cluster: Cluster, log: Log, clock: Clock, *, dlq: str, state: str) -> None:
+    """
+    Make the state topic beside a dead-letter topic if it isn't there, so that something can be asked of workers.
+
+    Raises TopologyError where that can't be: nothing was asked of anybody then. PortError.
+    """
+    existing = cluster.describe()
+    if dlq not in existing:
+        raise TopologyError(
+            f"the dead-letter topic {dlq!r}, beside which is kept what workers are asked for, doesn't exist; where names "
+            "have their own templates, name the app by --app"
+        )
+    StateBook(
+        cluster, log, clock, Dlq(dlq, state, state in existing, {}, existing[dlq].replication)
+    ).require()
+
+
 class StateBook:
     """
     The states of one dead-letter topic, read up to some point and written by the protocol of this module.

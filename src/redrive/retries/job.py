@@ -11,9 +11,7 @@ from redrive.core.offset_codec import Range
 from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 from redrive.deadletters.replay import Desk
-from redrive.deadletters.states import Author, StateBook
-from redrive.deadletters.topics import Dlq
-from redrive.errors import TopologyError
+from redrive.deadletters.states import Author, require_state_topic
 from redrive.retries.selection import Plan, Target
 from redrive.retries.tiers import OpenTier, done_by
 from redrive.runtime.ports import NotWritten, Write, Written
@@ -68,17 +66,10 @@ class Job:
 
     def require(self) -> None:
         """Make the state topics where they are missing. Raises TopologyError: nothing was asked of anybody then."""
-        cluster, log, clock, _ = self._desk
-        existing = cluster.describe()
         for state in sorted({target.state for target in self._plan.targets}):
             tier = next(tier for tier in self._tiers.values() if tier.state == state)
-            if tier.dlq not in existing:
-                raise TopologyError(
-                    f"the dead-letter topic {tier.dlq!r}, beside which notices about {tier.topic} are kept, doesn't exist; "
-                    "where names have their own templates, name the app by --app"
-                )
-            dlq = Dlq(tier.dlq, state, state in existing, {}, existing[tier.dlq].replication)
-            StateBook(cluster, log, clock, dlq).require()
+            cluster, log, clock, _ = self._desk
+            require_state_topic(cluster, log, clock, dlq=tier.dlq, state=state)
 
     def post(self) -> None:
         """Write the notices. What isn't confirmed is counted as failed, though a worker may see it all the same."""

@@ -21,7 +21,7 @@ from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import TopicPartition
 from redrive.core.starts import start_at_committed
-from redrive.errors import PortError
+from redrive.errors import ListenerStopped, PortError
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem
 
@@ -120,6 +120,11 @@ class Pump:
         try:
             while not self.stop_requested.is_set():
                 self.step()
+                for listener in self.engine.listeners:
+                    if listener.stopped is not None:
+                        raise ListenerStopped(
+                            listener.plan.name, listener.stopped.record, listener.stopped.why
+                        )
         except BaseException:
             # What is finished can still be committed; why it ended matters more than whether that works.
             with contextlib.suppress(Exception):

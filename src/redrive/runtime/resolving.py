@@ -283,9 +283,7 @@ def _retry_problems(retry: Any, order: Order, give_up: GiveUp) -> Iterator[str]:
 
 
 def _give_up_problems(give_up: str) -> Iterator[str]:
-    if give_up == "stop":
-        yield f"give_up='stop' comes with ordered retries, {_NOT_YET}; use 'dead-letter' or 'skip'"
-    elif give_up not in get_args(GiveUp):
+    if give_up not in get_args(GiveUp):
         yield f"give_up={give_up!r} is none of {_choices(GiveUp)}"
 
 

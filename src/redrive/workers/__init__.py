@@ -1,0 +1,1 @@
+"""A person's hands on the workers of a group, by way of its state topics."""
