@@ -116,7 +116,13 @@ class Truth:
             offset = record.offset()
             is_claimed = offset < frontier or any(first <= offset < end for first, end in ranges)
             if is_claimed and offset >= start and offset not in known:
-                assert _is_of_others(lane, record), f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+                is_done = _is_of_others(lane, record) or self._is_second_copy(lane, record)
+                assert is_done, f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+
+    def _is_second_copy(self, lane: Lane, record: RawRecord) -> bool:
+        """Whether the same failure has another copy on the tier, before this one: that one is looked after."""
+        before = (one for one in self._cluster.partition(lane.key) if one.offset() < record.offset())
+        return lane.tier is not None and any(_failure(one) == _failure(record) for one in before)
 
     def check_end(self, lane: Lane) -> None:
         """Nothing is left: each failed record has its successor, and the frontier passes all."""
@@ -126,6 +132,13 @@ class Truth:
         )
         assert lane.pending_bytes == lane.window.held_bytes == lane.reposts.held_bytes == 0
         assert set(self._confirmed[lane]) >= self._failed[lane]
+
+
+def _failure(record: RawRecord) -> tuple[object, ...]:
+    """Of which source record a copy is, and for which attempt; of a record without that, itself."""
+    said = read_envelope(record.headers())[0]
+    place = (said.source_topic, said.source_partition, said.source_offset)
+    return (*place, said.attempt) if said.source_topic else (record.offset(),)
 
 
 def _is_of_others(lane: Lane, record: RawRecord) -> bool:

@@ -23,6 +23,7 @@ OUTCOMES = (
     "skipped-by-operator",
     "given-up",
     "passed-by",
+    "duplicate",
     "restored",
     "lost",
 )
@@ -74,8 +75,8 @@ RECORDS = Metric(
     "tier. dead-lettered: sent to the dead-letter topic. skipped: the handler raised Skip. discarded: taken off its "
     "tier by `redrive retries discard`. skipped-by-operator: got past by `redrive worker skip`. given-up: dropped by "
     'give_up="skip", or failed by a handler of dead letters. passed-by: another group\'s on a shared tier or dead-letter '
-    "topic. restored: finished by the owner before, not run again. lost: deleted by retention before this group read "
-    "them.",
+    "topic. duplicate: a second copy of a record that waits on the tier already, left by a crash. restored: finished by the "
+    "owner before, not run again. lost: deleted by retention before this group read them.",
 )
 HANDLER_DURATION = Metric(
     "redrive_handler_duration_seconds",

@@ -63,6 +63,7 @@ class ListenerCounters:
         "dead",
         "duration",
         "dropped",
+        "duplicates",
         "envelope_errors",
         "failed_runs",
         "handled",
@@ -88,6 +89,8 @@ class ListenerCounters:
         self.failed_runs = 0
         #: Records of other groups on a shared tier.
         self.passed_by = 0
+        #: Second copies on a tier of what waits there already.
+        self.duplicates = 0
         #: Records not run again since the owner before had finished them.
         self.restored = 0
         #: Partitions of which the commit said something that couldn't be used.

@@ -69,12 +69,13 @@ class _Writer(NamedTuple):
     encode: Callable[[Any], bytes]
 
 
-#: Fields that say the same on thousands of copies: their headers are kept spelled. The group comes last of them, and
-#: the due time behind it, where a tier's reader finds both at once (`read_due`).
+#: Fields that say the same on thousands of copies: their headers are kept spelled. Those that a tier's reader asks for come
+#: last, and behind them what differs from record to record, where it finds them at once (`read_due`, `mark_of`).
 _STEADY = (
-    "attempt", "source_topic", "source_partition", "failure_kind", "failure_type", "reason", "listener", "replay_topic",
-    "replays", "hops", "group",
+    "failure_kind", "failure_type", "reason", "listener", "replay_topic", "hops", "replays", "source_topic",
+    "source_partition", "attempt", "group",
 )  # fmt: skip
+_LAST = ("source_timestamp_ms", "source_offset", "due_ms")
 #: So long they may be together: several times what Kafka's limit for the name of a topic makes of them.
 _KEPT_BYTES = 4096
 _names = NO_ENVELOPE.__struct_fields__
@@ -107,7 +108,7 @@ class Dialect:
         steady = tuple(
             writers.pop(name)._replace(position=at) for at, name in enumerate(_STEADY) if name in writers
         )
-        last = tuple(writers.pop(name) for name in ("due_ms",) if name in writers)
+        last = tuple(writers.pop(name) for name in _LAST if name in writers)
         numbers = [one for one in writers.values() if one.encode is _encode_int]
         others = [one for one in writers.values() if one.encode is not _encode_int]
         object.__setattr__(self, "readers", {line.header: (line.field, line.decode) for line in self.fields})
@@ -224,11 +225,11 @@ def read_due(headers: Headers | None) -> tuple[str, int | None]:
     due: bytes | None = None
     if (
         headers
-        and len(headers) > 1
+        and len(headers) > 3
         and headers[-1][0] == "redrive-due-ms"
-        and headers[-2][0] == "redrive-group"
+        and headers[-4][0] == "redrive-group"
     ):
-        due, group = headers[-1][1], headers[-2][1]  # as `write_headers` leaves them
+        due, group = headers[-1][1], headers[-4][1]  # as `write_headers` leaves them
     else:
         for name, value in headers or ():
             if name == "redrive-due-ms":
@@ -243,6 +244,31 @@ def read_due(headers: Headers | None) -> tuple[str, int | None]:
         return group_text, _decode_instant(due) if due else None
     except ValueError:
         return group_text, None
+
+
+def mark_of(headers: Headers | None) -> int | None:
+    """
+    Gives a number that two copies of one source record share when they wait for the same attempt, and others don't.
+
+    None for what a person sent again, and where our own dialect wasn't written last: then nothing is told. Of Python's own
+    hashes, so the number means something in this process only, and nobody can make another record have it.
+    """
+    if not headers or len(headers) < _MARKED:
+        return None
+    topic, partition, attempt, _, timestamp, offset, due = headers[-_MARKED:]
+    if (
+        due[0] != "redrive-due-ms"
+        or topic[0] != "redrive-source-topic"
+        or offset[0] != "redrive-source-offset"
+    ):
+        return None
+    if len(headers) > _MARKED and headers[-1 - _MARKED][0] == "redrive-replays":
+        return None
+    return hash((topic, partition, attempt, timestamp, offset))
+
+
+#: The last headers, from the source topic to the due.
+_MARKED = 7
 
 
 def write_headers(envelope: Envelope, dialect: Dialect = REDRIVE) -> list[tuple[str, bytes]]:

@@ -161,6 +161,7 @@ def _of_records(listener: ListenerState, labels: tuple[str, ...]) -> Found:
         "skipped-by-operator": counters.dropped["skipped-by-operator"],
         "given-up": sum(counters.dropped[reason] for reason in counters.dead),
         "passed-by": counters.passed_by,
+        "duplicate": counters.duplicates,
         "restored": counters.restored,
         "lost": counters.lost,
     }

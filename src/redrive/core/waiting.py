@@ -7,6 +7,7 @@ compares one number, however many partitions wait.
 
 from collections.abc import Collection
 
+from redrive.core.dialects import mark_of
 from redrive.core.lane import Lane
 from redrive.core.plan import MAX_WAIT_MS, Now, Tier
 from redrive.core.record import RawRecord, headers_of
@@ -15,6 +16,8 @@ from redrive.core.translator import PLAIN, Translator
 
 #: While workers are busy, due records are looked for no more often: fewer and longer runs.
 PACE_MS = 2.0
+#: So many marks of records that are gone may be kept.
+MARKS_KEPT = 1_000
 
 
 class WaitingRoom:
@@ -31,19 +34,30 @@ class WaitingRoom:
         self._window_bytes = window_bytes
         self._translator = translator
         self._woken_mono_ms = 0.0
+        #: Of each lane: what waits there by `mark_of`, with its wake time. Before that it can't have been taken out.
+        self._marks: dict[Lane, dict[int, int]] = {}
+        self._seen_wall_ms = 0.0
 
     def hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
-        """Take fetched records in; another group's are passed by. `end`: the offset behind them."""
+        """
+        Take fetched records in; another group's are passed by. `end`: the offset behind them.
+
+        A second copy of a record that waits already, for the same attempt, is left out: whoever owned its source died between
+        its writing and the commit, or never heard that it was written. The first copy is at hand, and has the earlier due.
+        """
         counters, window, ours = lane.listener.counters, lane.window, self._groups
         held: list[int] = []
-        hold, read_due = window.hold, self._translator.read_due
+        read_due = self._translator.read_due
         # What an earlier configuration let wait for longer must not run early.
         longest_ms = max(MAX_WAIT_MS, lane.listener.plan.longest_wait_ms) + 2 * tier.delay_ms
+        self._look_at_clock(now)
+        marks = self._marks_of(lane, now)
         for record in records:
-            group, due_ms = read_due(headers_of(record))
+            headers = headers_of(record)
+            group, due_ms = read_due(headers)
             timestamp_ms = record.timestamp()[1]
             if due_ms is None and not group:
-                said = self._translator.read(headers_of(record)).envelope
+                said = self._translator.read(headers).envelope
                 group, due_ms = said.group, said.due_ms
                 if due_ms is not None:
                     # Other frameworks hand the source's timestamp on, which says nothing of when the copy was written.
@@ -54,11 +68,15 @@ class WaitingRoom:
             if due_ms is None or due_ms > timestamp_ms + longest_ms:
                 counters.envelope_errors += due_ms is not None
                 due_ms = timestamp_ms + tier.delay_ms
-            if due_ms <= timestamp_ms + tier.delay_ms:  # nearly all
-                hold(due_ms, record)
-            else:
-                wake_ms = wake_of(due_ms, timestamp_ms, tier.delay_ms)
-                (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
+            is_simple = due_ms <= timestamp_ms + tier.delay_ms  # nearly all
+            wake_ms = due_ms if is_simple else wake_of(due_ms, timestamp_ms, tier.delay_ms)
+            mark = mark_of(headers)
+            if mark is not None:
+                if marks.get(mark, 0) > now.wall_ms:
+                    counters.duplicates += 1
+                    continue
+                marks[mark] = wake_ms
+            (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
             held.append(record.offset())
         lane.offsets.open(held)
         lane.offsets.settle(end)
@@ -78,6 +96,7 @@ class WaitingRoom:
 
     def is_time(self, now: Now, *, are_workers_busy: bool) -> bool:
         """Whether to look for due records now."""
+        self._look_at_clock(now)
         if now.wall_ms < self.next_wake_ms:
             return False
         return not are_workers_busy or now.mono_ms >= self._woken_mono_ms + PACE_MS
@@ -105,6 +124,19 @@ class WaitingRoom:
     def forget_dead(self) -> None:
         """Partitions were given up."""
         self.lanes = [lane for lane in self.lanes if lane.alive]
+        self._marks = {lane: marks for lane, marks in self._marks.items() if lane.alive}
+
+    def _look_at_clock(self, now: Now) -> None:
+        if now.wall_ms < self._seen_wall_ms:
+            # What is not yet due by a clock that was put back may have been taken out by what it said before.
+            self._marks.clear()
+        self._seen_wall_ms = now.wall_ms
+
+    def _marks_of(self, lane: Lane, now: Now) -> dict[int, int]:
+        marks = self._marks.setdefault(lane, {})
+        if len(marks) > 2 * (len(lane.window) + len(lane.reposts)) + MARKS_KEPT:
+            marks = self._marks[lane] = {mark: wake for mark, wake in marks.items() if wake > now.wall_ms}
+        return marks
 
     def _share_bytes(self) -> float:
         return self._window_bytes / max(1, len(self.lanes))
