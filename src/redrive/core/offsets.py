@@ -81,6 +81,10 @@ class OffsetMap:
         at = bisect_right(self._restored, (offset, 1 << 63)) - 1
         return at >= 0 and offset < self._restored[at][1]
 
+    def is_finished(self, offset: int) -> bool:
+        """Whether this record is finished, by us or by the owner before; gaps below `settled` count as finished."""
+        return (offset < self.settled and offset not in self._open) or self.was_finished(offset)
+
     def finished_above_frontier(self) -> tuple[Range, ...]:
         """The finished ranges from the frontier on, apart; nothing above the highest finished offset is claimed."""
         ranges = self._between_open()
