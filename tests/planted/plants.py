@@ -24,6 +24,7 @@ _REFUSED = (
 )
 _LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter"
 
+_LANES = "tests/sim/test_engine_lanes.py"
 _LETTERS = "tests/app/test_on_dead_letter.py"
 _OFFSETS = "tests/core/test_offsets.py::TestTheMapOfOnePartition"
 _METADATA = "tests/core/test_metadata.py"
@@ -183,5 +184,49 @@ PLANTS = {
         '    told = told if len(told) < budget else _SEPARATOR.join((_MAGIC, str(base), identity, "", "", ""))\n    told += encode_map(base, ranges,',
         (f"{_METADATA}::TestOnlyTheMapGivesWay::test_ledger_and_heads_are_whole_whatever_the_budget",),
         r"assert \(\{\}, Ledger",
+    ),
+    "runs a record again before a commit told of its attempt": Plant(
+        "core/heads.py",
+        "self._confirmed.get(offset) is head",
+        "True",
+        (f"{_LANES}::test_the_failing_record_runs_again_when_its_due_came_and_a_commit_told_of_it",),
+        "its due is there",
+    ),
+    "takes any told attempt for the last one": Plant(
+        "core/heads.py",
+        "self._confirmed.get(offset) is head",
+        "offset in self._confirmed",
+        (
+            "tests/core/test_key_lanes.py::test_what_has_to_be_told_rests_after_its_due_until_a_commit_told_of_this_very_attempt",
+        ),
+        r"\[0\] == \[\]",
+    ),
+    "lets later records of a key run while one that blocks waits": Plant(
+        "core/engine.py",
+        "            done = result.done - run.is_held\n",
+        "            done = result.done\n",
+        (f"{_LANES}::test_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on",),
+        "2 before",
+    ),
+    "forgets in a crash which attempt comes next": Plant(
+        "core/starts.py",
+        ", restored.heads)",
+        ")",
+        (f"{_LANES}::test_after_a_crash_the_record_has_the_attempt_and_the_due_that_were_told",),
+        r"\[\[0, 1\]|== \[\]",
+    ),
+    "gives a lane a second turn while a worker has some of it": Plant(
+        "core/key_lanes.py",
+        "            if not lane.out:\n                later.append(lane)\n",
+        "            later.append(lane)\n",
+        ("tests/core/test_key_lanes.py::test_a_lane_of_which_a_worker_has_records_has_no_turn",),
+        r"\[2",
+    ),
+    "lines records without a key up behind each other": Plant(
+        "core/key_lanes.py",
+        "    return record.offset() if key is None else key\n",
+        "    return key\n",
+        (f"{_LANES}::test_records_without_a_key_wait_for_nobody",),
+        "finished_above_frontier|frontier",
     ),
 }
