@@ -65,7 +65,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, kafka) -> Iterator[Guarded
         # For doctor: only the old group protocol, offsets that are forgotten early, and little room in commits.
         "group.coordinator.rebalance.protocols": "classic",
         "offsets.retention.minutes": "60",
-        "offset.metadata.max.bytes": "2048",
+        "offset.metadata.max.bytes": "512",
         "ssl.keystore.location": str(folder / "broker.p12"),
         "ssl.keystore.password": "secret",
         "ssl.keystore.type": "PKCS12",

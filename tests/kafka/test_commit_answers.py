@@ -1,15 +1,18 @@
 """What a real coordinator and the client answer to commits, and what becomes of partitions that are refused for good."""
 
+import asyncio
 from contextlib import closing
 
 import pytest
 
 from redrive import App, RetryPolicy
+from redrive.adapters.kafka_cluster import KafkaCluster
 from redrive.adapters.kafka_settings import consumer_conf
 from redrive.adapters.kafka_source import KafkaSource
 from redrive.core.commands import Commit
+from redrive.core.metadata import decode_metadata
 from redrive.core.record import TopicPartition
-from tests.faults import running_with
+from tests.faults import running, running_with
 from tests.plain_kafka import Given, committed, create_topics_of, send, unique
 from tests.waiting import until
 
@@ -93,3 +96,53 @@ def test_partitions_that_are_refused_for_good_do_not_keep_others_from_being_comm
             )
         assert not committed(kafka.bootstrap, group, orders).keys() & set(bad)
         assert service.told("commit-refused")
+
+
+class Gate:
+    """Closed until it is opened, for handlers on a loop; from any thread."""
+
+    def __init__(self):
+        self._loop = self._event = None
+
+    async def passed(self):
+        if self._event is None:
+            self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
+        await self._event.wait()
+
+    def open(self):
+        self._loop.call_soon_threadsafe(self._event.set)
+
+
+def test_where_the_broker_takes_512_bytes_a_commit_is_refused_once_and_then_says_less(guarded, caplog):
+    orders, group = unique("orders"), unique("group")
+    # With the brake no more than some hundred records are at work before the first of them end.
+    app = App(
+        group, settings={"bootstrap_servers": guarded.plain, "commit_interval": "200ms", "brake": False}
+    )
+    gate = Gate()
+
+    @app.listener(orders, name="handle", retry=RetryPolicy(), order="none", concurrency=3_000)
+    async def handle(value: bytes) -> None:
+        if value == b"waits":
+            await gate.passed()
+
+    create_topics_of(guarded.plain, app, 1)
+    send(guarded.plain, orders, [Given(b"waits" if number % 2 else b"ends") for number in range(5_000)])
+    with running(app):
+        text = until(lambda: _long_metadata(guarded.plain, group, orders), "a map", within_s=30)
+        told = [line for line in caplog.messages if "commit" in line or "offset.metadata.max.bytes" in line]
+        assert ["take less with an offset" in line for line in told] == [True]
+        assert len(text) <= 511
+        read = decode_metadata(text, 1, text.split(":")[2])
+        assert read.ignored == ""
+        assert {end - first for first, end in read.ranges} == {1}
+        assert len(read.ranges) > 500
+
+        gate.open()
+        until(lambda: committed(guarded.plain, group, orders) == {0: 5_000}, "all of them")
+
+
+def _long_metadata(bootstrap, group, topic):
+    cluster = KafkaCluster({"bootstrap.servers": bootstrap})
+    at = cluster.committed(group, [TopicPartition(topic, 0)]).get(TopicPartition(topic, 0))
+    return at and len(at.metadata) > 300 and at.metadata

@@ -323,7 +323,7 @@ def test_what_a_guarded_broker_does_not_allow_or_tell_is_said(workplace, guarded
 
 
 def test_brokers_with_other_settings_are_found(workplace, guarded, group):
-    """The guarded broker knows only classic groups, forgets offsets within an hour, and takes half of what a commit may say."""
+    """The guarded broker knows only classic groups, forgets offsets within an hour, and takes an eighth of what a commit may say."""
     create_topics(guarded.plain, [f"plain-{group}"], 1)
     patient = Patient(workplace, guarded.plain, f"plain-{group}", group)
     patient.apply()

@@ -15,7 +15,8 @@ from redrive.core.dialects import read_due
 from redrive.core.heeding import Heeding
 from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState, Outage
 from redrive.core.metadata import NO_HEADS, Head
-from redrive.core.offsets import OffsetMap, Range
+from redrive.core.offset_codec import Range
+from redrive.core.offsets import OffsetMap
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests

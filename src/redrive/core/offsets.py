@@ -13,8 +13,6 @@ from itertools import islice, pairwise
 from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_HEADS, Head, encode_metadata
 from redrive.core.offset_codec import Range
 
-__all__ = ["OffsetMap", "Range"]
-
 # What no commit's map can tell is not looked for: a bitmap reaches so many offsets, other maps not so many ranges.
 _REACH_OFFSETS = METADATA_BUDGET_CHARS * 4 // 5 * 8
 _REACH_RANGES = METADATA_BUDGET_CHARS * 4 // 5
