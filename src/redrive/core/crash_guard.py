@@ -34,7 +34,8 @@ import msgspec
 
 from redrive.core.commands import Command, Report
 from redrive.core.metadata import Ledger
-from redrive.core.offsets import OffsetMap, Range
+from redrive.core.offset_codec import Range
+from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 
 NO_LIMIT = 1 << 63
