@@ -1,5 +1,6 @@
 """Lanes by key in the engine: who waits for whom, what is told before it runs again, and what a crash finds."""
 
+from redrive.core.metadata import HEADS_MOST
 from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition
 from tests.sim.engine_world import World, plan_of
@@ -19,7 +20,7 @@ def world_of(*keys, concurrency=2, delays=("1s", "5s"), **policy):
 def put(world, *keys):
     for key in keys:
         world.cluster.append("orders", b"{}", key=key, partition=0)
-    world.fetch(P0)
+    world.fetch(P0, 1_000)
 
 
 def out(world):
@@ -208,3 +209,56 @@ def test_a_key_on_two_partitions_is_two_lanes():
     )
     finish_all(world)
     assert sorted(world.engine.lanes[key].offsets.frontier for key in (P0, p1)) == [0, 1]
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_when_as_many_wait_as_a_commit_can_tell_the_partition_starts_no_others_until_one_is_through():
+    count = HEADS_MOST + 50
+    world = world_of(*[b"%d" % number for number in range(count)], delays=("1m", "2m"), **BLOCKING)
+    while world.engine.runs:
+        run = next(iter(world.engine.runs))
+        world.work(0, run.slot, ["transient"])
+    lane = world.engine.lanes[P0]
+    assert (len(lane.heads), len(lane.heads.told()), lane.keys.waiting) == (HEADS_MOST, HEADS_MOST, count)
+    world.pass_time(60_000)
+    world.answer_commit()
+    world.pass_time(0)
+    world.record_s = 0.01
+    assert out(world), "those that waited run again"
+    finish_all(world)
+    commit(world)
+    finish_all(world)
+    assert (len(lane.heads), lane.offsets.frontier) == (0, count)
+
+
+def test_a_key_that_has_piled_up_all_memory_pauses_its_partition_and_half_of_it_resumes_it():
+    world = World(plan_of("1s", order="key", concurrency=2), partitions=1)
+    world.assign(P0)
+    big = b"x" * 1_000_000
+    for number in range(300):
+        world.cluster.append("orders", big, key=b"hot", partition=0)
+    while P0 not in world.paused and world.positions[P0] < 300:
+        world.fetch(P0, 10)
+    lane = world.engine.lanes[P0]
+    fetched = lane.keys.waiting
+    assert P0 in world.paused
+    assert 120 < fetched < 150
+    while P0 in world.paused:
+        world.work(0, next(iter(world.engine.runs)).slot, ["ok"] * 50)
+        world.pass_time(250)
+    assert lane.keys.waiting <= fetched / 2 + 1
+
+
+def test_while_one_key_is_busy_records_of_others_behind_a_hundred_thousand_of_it_are_fetched():
+    world = World(plan_of("1s", order="key", concurrency=2), partitions=1)
+    world.assign(P0)
+    for _ in range(100_000):
+        world.cluster.append("orders", b"{}", key=b"hot", partition=0)
+    world.cluster.append("orders", b"{}", key=b"cold", partition=0)
+    world.record_s = 1.0
+    while P0 not in world.paused and world.engine.wants_records() and world.positions[P0] < 100_001:
+        world.fetch(P0, 2_000)
+    assert world.positions[P0] == 100_001
+    assert [record.key() for run in world.engine.runs for record in run.records][-1] == b"cold"

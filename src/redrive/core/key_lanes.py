@@ -106,11 +106,19 @@ class KeyLanes:
             count += 1
         self.waiting += count
 
-    def take(self, most: int, now_ms: float, may_start: float, rest: Callable[[KeyLane, int], None]) -> Taken:
+    def take(
+        self,
+        most: int,
+        now_ms: float,
+        may_start: float,
+        rest: Callable[[KeyLane, int], None],
+        *,
+        only_heads: bool = False,
+    ) -> Taken:
         """
         Take up to `most` records of lanes in their turn, from each as many as fit: a worker handles them one after another.
 
-        `may_start`: only offsets below it. `rest(lane, due_ms)` is told of each lane whose front waits until then; -1:
+        `may_start`: only offsets below it. `only_heads`: only records that failed before; woken lanes are the first in turn. `rest(lane, due_ms)` is told of each lane whose front waits until then; -1:
         until a commit has told what is known of it.
         """
         taken = Taken()
@@ -120,11 +128,14 @@ class KeyLanes:
             if len(taken.records) >= most:
                 break
             lane = ready.popleft()
+            if only_heads and lane.queue[0].offset() not in heads:
+                ready.appendleft(lane)
+                break
             if heads and (waits := heads.wait_of(lane.queue[0].offset(), now_ms)) is not None:
                 self._resting.add(lane)
                 rest(lane, waits)
                 continue
-            self._take_of(lane, most, may_start, taken)
+            self._take_of(lane, len(taken.records) + 1 if only_heads else most, may_start, taken)
             if not lane.out:
                 later.append(lane)
         ready.extend(later)
@@ -147,7 +158,7 @@ class KeyLanes:
         """The front of a resting lane may run, or must be looked at again."""
         if lane in self._resting:
             self._resting.discard(lane)
-            self._ready.append(lane)
+            self._ready.appendleft(lane)
 
     def home(self, lanes: Iterable[KeyLane]) -> None:
         """For each time a lane is named, one of its records came back from a worker, finished or not."""

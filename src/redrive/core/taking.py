@@ -6,6 +6,7 @@ from redrive.core.commands import Gate, Run
 from redrive.core.heeding import Heeding
 from redrive.core.key_lanes import KeyLane
 from redrive.core.lane import Lane
+from redrive.core.metadata import HEADS_MOST
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord
 from redrive.core.resting import Rests
@@ -93,7 +94,9 @@ class Taking:
         def rest(key_lane: KeyLane, wake_ms: int) -> None:
             self._rests.until(lane, key_lane, wake_ms)
 
-        taken = keys.take(most, now.wall_ms, lane.limit, rest)
+        # Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits.
+        is_full = lane.listener.plan.policy.blocking is not None and len(lane.heads) + lane.runs >= HEADS_MOST
+        taken = keys.take(most, now.wall_ms, lane.limit, rest, only_heads=is_full)
         if not taken.records:
             return None
         run = Run(lane, slot, taken.records, 0, 0)
