@@ -14,6 +14,7 @@ from redrive.errors import PortError, SettingsError
 
 LISTENER = ListenerHealth(
     name="charge",
+    paused=False,
     brake_on=True,
     outage_on=False,
     partitions=4,
@@ -127,7 +128,7 @@ def test_details_tell_of_each_listener(served):
     assert (told["is_live"], told["is_ready"], told["step_age_s"]) == (True, True, 0.01)
     assert told["listeners"] == [
         {
-            "name": "charge", "brake_on": True, "outage_on": False, "partitions": 4,
+            "name": "charge", "paused": False, "brake_on": True, "outage_on": False, "partitions": 4,
             "held": 3, "unconfirmed": 2, "refused": 1, "oldest_handler_s": 0.5,
         }
     ]  # fmt: skip

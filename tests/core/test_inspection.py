@@ -87,6 +87,55 @@ def test_a_dead_letter_that_nobody_takes_is_stuck_and_holds_the_frontier():
     assert (found.front, found.frontier, found.finished_above, found.unconfirmed) == (stuck, 0, 2, 1)
 
 
+def test_a_head_that_waits_in_front_of_its_lane_is_told_with_attempt_due_age_and_why():
+    world = world_with(3, plan_of("30s", order="key", blocking="key"))
+    world.work(outcomes=["transient"])
+    failed_ms = int(world.clock.wall_ms())
+    world.clock.advance(4_000)
+    head = StuckSeen(
+        topic="orders",
+        partition=0,
+        offset=0,
+        state="waits in front of its lane",
+        attempt=1,
+        due_ms=failed_ms + 30_000,
+        age_s=4.0,
+        why="SomeError",
+    )
+    listener = seen(world).listeners[0]
+    assert (listener.stuck, listener.stuck_count, partition_of(world).front) == ((head,), 1, head)
+
+
+def test_a_head_that_runs_again_is_told_with_the_attempts_that_it_had():
+    world = world_with(3, plan_of("30s", order="key", blocking="key"))
+    world.work(outcomes=["transient"])
+    world.pass_time(1_000)
+    world.answer_commit()
+    world.work(outcomes=["ok"] * 3)
+    world.pass_time(30_000)
+    world._worker(0, 0)
+    world.clock.advance(9_000)
+    front = partition_of(world).front
+    assert (front.offset, front.state, front.attempt, front.age_s) == (0, "a handler is at it", 1, 9.0)
+
+
+def test_how_old_the_last_commit_is_is_told():
+    world = world_with(2)
+    world.work(outcomes=["ok"] * 3)
+    world.pass_time(1_000)
+    assert partition_of(world).committed_age_s is None
+    world.answer_commit()
+    world.clock.advance(3_000)
+    found = partition_of(world)
+    assert (found.committed, found.committed_age_s) == (2, 3.0)
+
+
+def test_a_record_at_which_its_listener_stopped_is_told():
+    world = world_with(2, plan_of(give_up="stop"))
+    world.work(outcomes=["permanent"])
+    assert partition_of(world).front.state == "its listener stopped at it"
+
+
 def test_of_thousands_that_are_stuck_the_first_are_told_and_how_many_there_are():
     world = world_with(3 * MOST_TOLD, plan_of("5s", brake=False))
     for _ in range(50):

@@ -192,6 +192,80 @@ def test_the_log_tells_what_was_skipped_by_whom_and_why():
     }  # fmt: skip
 
 
+# -- skip where records wait in lanes by key -------------------------------------------------------------------------
+
+
+def by_key(count=4, *, fetch=True, **options):
+    world = World(plan_of("30s", order="key", blocking="key", **options), partitions=1)
+    for key in (b"a", b"b"):
+        for _ in range(count):
+            world.cluster.append("orders", b"{}", key=key, partition=0)
+    world.assign(ORDERS)
+    if fetch:
+        world.fetch(ORDERS)
+    return world
+
+
+def fail_first(world):
+    """The first record of key `a` fails, and waits in front of its lane for half a minute."""
+    world.work(outcomes=["transient"])
+    while world.engine.runs:
+        world.work(outcomes=["ok"] * 10)
+    assert list(world.engine.lanes[ORDERS].heads.copy()) == [0]
+
+
+def test_a_head_that_waits_is_skipped_and_those_behind_it_run_at_once():
+    world = by_key()
+    fail_first(world)
+    post(world, "skip", ORDERS, (0, 1))
+    assert runs(world) == [1, 2, 3]
+    finish(world)
+    assert ends(world) == [("orders", 0, "skipped", "ann")]
+    assert (world.committed[ORDERS][0], len(world.engine.lanes[ORDERS].heads)) == (8, 0)
+
+
+def test_a_head_that_was_restored_after_a_crash_is_skipped_when_it_is_fetched():
+    world = by_key()
+    fail_first(world)
+    world.pass_time(1_000)
+    world.answer_commit()
+    world.restart()
+    post(world, "skip", ORDERS, (0, 1))
+    world.assign(ORDERS)
+    world.fetch(ORDERS)
+    assert runs(world) == [1, 2, 3]
+    finish(world)
+    assert (ends(world), world.committed[ORDERS][0]) == ([("orders", 0, "skipped", "ann")], 8)
+
+
+def test_a_record_that_waits_behind_a_head_is_skipped_and_the_head_is_not():
+    world = by_key()
+    fail_first(world)
+    post(world, "skip", ORDERS, (2, 3))
+    world.answer()
+    assert ends(world) == [("orders", 2, "skipped", "ann")]
+    world.settle()
+    assert (world.engine.listeners[0].counters.handled, world.committed[ORDERS][0]) == (7, 8)
+
+
+def test_the_only_record_of_a_key_is_skipped():
+    world = by_key(1)
+    fail_first(world)
+    post(world, "skip", ORDERS, (0, 1))
+    finish(world)
+    world.cluster.append("orders", b"{}", key=b"a", partition=0)
+    world.settle()
+    assert (len(ends(world)), world.committed[ORDERS][0]) == (1, 3)
+
+
+def test_one_that_runs_and_fails_is_skipped_instead_of_held():
+    world = by_key(1)
+    post(world, "skip", ORDERS, (0, 1))
+    world.work(outcomes=["transient"])
+    finish(world)
+    assert (ends(world), len(world.engine.lanes[ORDERS].heads)) == ([("orders", 0, "skipped", "ann")], 0)
+
+
 # -- pause -----------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +390,24 @@ def test_at_its_last_attempt_on_a_tier_it_stays_on_that_tier():
     finish(world)
     assert world.committed.get(TIER, (0,))[0] == 0
     assert world.engine.listeners[0].stopped.record == "orders.retry.30s/0/0"
+
+
+def test_a_head_at_its_last_attempt_stops_its_listener_and_what_is_behind_it_stays_behind_it():
+    world = by_key(give_up="stop")
+    fail_first(world)
+    world.pass_time(1_000)
+    world.answer_commit()
+    world.pass_time(30_000)
+    world.work(outcomes=["transient"])
+    finish(world)
+    world.revoke(ORDERS)
+    world.let_go(ORDERS)
+    assert (world.committed[ORDERS][0], runs(world)) == (0, [])
+    world.restart()
+    world.assign(ORDERS)
+    world.fetch(ORDERS)
+    world.pass_time(60_000)
+    assert 0 in runs(world)
 
 
 def test_the_log_tells_where_and_why_it_stopped():

@@ -141,7 +141,7 @@ class Commits:
         failed = set(refused)
         for key, (lane, said) in self._sent.items():
             if key not in failed:
-                lane.acked = said.snapshot
+                lane.acked, lane.acked_mono_ms = said.snapshot, now.mono_ms
                 lane.heads.confirm(said.heads)
                 if self._suspects.pop(key, 0):
                     self._next_mono_ms = now.mono_ms  # it was mended: the other suspects may be too

@@ -38,6 +38,10 @@ class Heads:
         """What is known of a record."""
         return self._heads.get(offset)
 
+    def copy(self) -> dict[int, Head]:
+        """All of them, by offset. Any thread."""
+        return self._heads.copy()
+
     def put(self, offset: int, head: Head, envelope: Envelope, *, must_tell: bool) -> None:
         """A record failed and waits. `must_tell`: a commit has to be confirmed before it runs again."""
         self._heads[offset] = head

@@ -19,6 +19,7 @@ class ListenerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    paused: bool
     brake_on: bool
     outage_on: bool
     partitions: int
@@ -81,6 +82,7 @@ def _of_listener(engine: Engine, listener: ListenerState, now_mono_ms: float) ->
     lanes = copied(listener.lanes)
     return ListenerHealth(
         name=listener.plan.name,
+        paused=listener.paused is not None,
         brake_on=listener.brake.is_on,
         outage_on=listener.outage is not None,
         partitions=len(lanes),

@@ -15,7 +15,9 @@ import msgspec
 
 from redrive.core.commands import Run
 from redrive.core.engine import Engine
+from redrive.core.key_lanes import KeyLanes
 from redrive.core.lane import Lane, ListenerState
+from redrive.core.metadata import Head
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import RawRecord
@@ -96,7 +98,9 @@ class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
     One assigned partition. `frontier`: all below is finished; None before anything was read. `finished_above`: finished
     records above it. `held`: records that wait for their due. `open`: unfinished ones that were handed out, or wait.
     `unconfirmed`: copies and dead letters that no broker has confirmed yet. `is_paused`: nothing of it is fetched for now.
-    `committed`: what the broker has confirmed of this process; None for nothing yet. `front`: what is at the frontier.
+    `committed`: what the group has committed as far as this process knows, None for nothing; `committed_age_s`: how long ago a
+    commit of this process was confirmed, None before the first: where nothing changes nothing is committed. `front`: what is
+    at the frontier.
     """
 
     group: str
@@ -111,6 +115,7 @@ class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
     unconfirmed: int
     is_paused: bool
     committed: int | None
+    committed_age_s: float | None
     front: StuckSeen | None
 
 
@@ -178,6 +183,9 @@ class _Look:
     def listener(self, listener: ListenerState, lanes: list[Lane]) -> ListenerSeen:
         outage, paused = listener.outage, listener.paused
         stuck = [self._refused(each) for each in self._writes if each.lane.listener is listener]
+        stuck += [
+            self._head(lane, offset, head) for lane in lanes for offset, head in lane.heads.copy().items()
+        ]
         return ListenerSeen(
             group=self._group,
             name=listener.plan.name,
@@ -214,6 +222,9 @@ class _Look:
             unconfirmed=lane.pending,
             is_paused=lane.is_paused,
             committed=None if lane.acked is None else lane.acked[0],
+            committed_age_s=None
+            if lane.acked_mono_ms is None
+            else _seconds(self._now.mono_ms - lane.acked_mono_ms),
             front=self._front(lane) if offsets.started else None,
         )
 
@@ -222,26 +233,52 @@ class _Look:
         frontier = _frontier(lane)
         for run in self._runs:
             if run.lane is lane and any(record.offset() == frontier for record in run.records):
-                return self._running(run)
+                return self._running(run, frontier)
         for pending in self._writes:
             if pending.lane is lane and pending.record.offset() == frontier:
                 return self._refused(pending)
+        if (head := lane.heads.get(frontier)) is not None:
+            return self._head(lane, frontier, head)
         for window in (lane.window, lane.reposts):
             for record in _records_of(window):
                 if record.offset() == frontier:
                     return self._held(lane, record)
-        for batch in copied(lane.queue):
-            if batch.records and batch.records[0].offset() >= frontier:
-                return self._stuck(lane, batch.records[0].offset(), state="next in line")
-        if frontier < lane.offsets.settled:
-            return self._stuck(lane, frontier, state="its copy is being written")
-        return None
+        if frontier >= lane.offsets.settled:
+            queued = [batch.records[0].offset() for batch in copied(lane.queue) if batch.records]
+            return self._stuck(lane, queued[0], state="next in line") if queued else None
+        if lane.keys is not None and frontier in _waiting(lane.keys):
+            return self._stuck(lane, frontier, state="next in line")
+        state = "its copy is being written" if lane.pending else "its listener stopped at it"
+        return self._stuck(lane, frontier, state=state)
 
-    def _running(self, run: Run) -> StuckSeen | None:
-        at_hand, running_s = _at_hand(run), self._running_s(run)
-        if at_hand is None:
-            return self._stuck(run.lane, _frontier(run.lane), state="next in line")
-        return self._stuck(run.lane, at_hand.offset(), state="a handler is at it", age_s=running_s)
+    def _running(self, run: Run, frontier: int) -> StuckSeen:
+        """What of a run is first in its partition. Of a stretch what is before the record at hand is finished."""
+        at_hand, head = _at_hand(run), run.lane.heads.get(frontier)
+        if at_hand is None or (run.is_apart and at_hand.offset() != frontier):
+            return self._stuck(run.lane, frontier, state="next in line", attempt=head and head.attempt)
+        head = run.lane.heads.get(at_hand.offset())
+        return self._stuck(
+            run.lane,
+            at_hand.offset(),
+            state="a handler is at it",
+            attempt=head and head.attempt,
+            age_s=self._running_s(run),
+        )
+
+    def _head(self, lane: Lane, offset: int, head: Head) -> StuckSeen:
+        envelope = lane.heads.envelope(offset)
+        is_due = head.due_ms <= self._now.wall_ms
+        return self._stuck(
+            lane,
+            offset,
+            state="is due, and waits for its turn or for a commit"
+            if is_due
+            else "waits in front of its lane",
+            attempt=head.attempt,
+            due_ms=head.due_ms,
+            age_s=self._age_s(head.first_failed_ms),
+            why="" if envelope is None else envelope.failure_type,
+        )
 
     def _refused(self, pending: Pending) -> StuckSeen:
         envelope = pending.envelope
@@ -312,6 +349,10 @@ def _frontier(lane: Lane) -> int:
 
 def _records_of(window: Window) -> list[RawRecord]:
     return _settled(lambda: list(window.records()))
+
+
+def _waiting(keys: KeyLanes) -> set[int]:
+    return _settled(lambda: {record.offset() for record in keys.records()})
 
 
 def _held(lane: Lane) -> int:

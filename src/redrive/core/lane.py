@@ -278,6 +278,7 @@ class Lane:
 
     __slots__ = (
         "acked",
+        "acked_mono_ms",
         "alive",
         "gate",
         "heads",
@@ -351,6 +352,8 @@ class Lane:
         self.waiting = 0
         #: The last (offset, metadata) that the broker confirmed.
         self.acked: tuple[int, str] | None = None
+        #: When it did, where that was in this process.
+        self.acked_mono_ms: float | None = None
 
     def finish(self, offset: int) -> None:
         """An open record of this lane is finished."""
