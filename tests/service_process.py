@@ -1,5 +1,6 @@
 """A service as its users run it: `redrive run module:app`, a process of its own that can be stopped or killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,12 +8,26 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.broker import ROOT
 from tests.waiting import until
 
-_RUN = "from redrive.cli.main import main; main()"
+_COMMAND = "from redrive.cli.main import main; main()"
+
+
+def typed(*arguments: str, environment: Mapping[str, str]) -> tuple[int, dict[str, Any], str]:
+    """Runs a command in a process of its own: its exit code, the one JSON object that it printed, what else it said."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _COMMAND, *arguments],
+        env={**os.environ, **environment, "PYTHONPATH": _path()},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}, ended.stderr
 
 
 class ServiceProcess:
@@ -24,7 +39,7 @@ class ServiceProcess:
 
     def __init__(self, target: str, log: Path, environment: Mapping[str, str], *options: str) -> None:
         self.log = log
-        self._command = [sys.executable, "-c", _RUN, "run", target, *options]
+        self._command = [sys.executable, "-c", _COMMAND, "run", target, *options]
         self._environment = {**os.environ, **environment, "PYTHONPATH": _path(), "PYTHONUNBUFFERED": "1"}
         self._process: subprocess.Popen[bytes] | None = None
         self._read_from = 0

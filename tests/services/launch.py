@@ -1,12 +1,14 @@
 """Starts processes of the obedient service, and feeds them."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tests.ledger import Ledger
 from tests.plain_kafka import Given, create_topics_of, send, unique
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, typed
 from tests.services.obedient import Order, Shape, make
 
 _TARGET = "tests.services.obedient:app"
@@ -44,11 +46,19 @@ class ObedientService:
 
     def process(self, *options: str, **settings: str) -> ServiceProcess:
         self._count += 1
-        environment = {
+        return ServiceProcess(
+            _TARGET, self.folder / f"log-{self._count}", self._environment(settings), *options
+        )
+
+    def command(self, *arguments: str, **settings: str) -> tuple[int, dict[str, Any], str]:
+        """Type a command that takes `--app`: its exit code, the one JSON object, what else it said."""
+        return typed(*arguments, "--app", _TARGET, "--json", environment=self._environment(settings))
+
+    def _environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+        return {
             "SERVICE": msgspec.json.encode(self.shape).decode(),
             "LEDGER": str(self.ledger.path),
             "REDRIVE_BOOTSTRAP_SERVERS": self.bootstrap,
             "REDRIVE_COMMIT_INTERVAL": "200ms",
             **{f"REDRIVE_{name.upper()}": value for name, value in settings.items()},
         }
-        return ServiceProcess(_TARGET, self.folder / f"log-{self._count}", environment, *options)

@@ -24,6 +24,7 @@ class Shape(msgspec.Struct, frozen=True):
     is_async: bool = False
     concurrency: int = 1
     max_attempts: int | None = None
+    give_up: str = "dead-letter"
     #: What each run takes besides.
     takes_s: float = 0.0
 
@@ -44,7 +45,9 @@ def make(shape: Shape, ledger: Ledger) -> App:
     policy = RetryPolicy(*shape.tiers, max_attempts=shape.max_attempts)
     handler = _coroutine(shape, ledger) if shape.is_async else _function(shape, ledger)
     for source in shape.sources:
-        app.listener(source, retry=policy, name=source, concurrency=shape.concurrency)(handler)
+        app.listener(source, retry=policy, name=source, concurrency=shape.concurrency, give_up=shape.give_up)(
+            handler
+        )
     return app
 
 
