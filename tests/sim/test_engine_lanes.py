@@ -237,7 +237,7 @@ def test_a_key_that_has_piled_up_all_memory_pauses_its_partition_and_half_of_it_
     world = World(plan_of("1s", order="key", concurrency=2), partitions=1)
     world.assign(P0)
     big = b"x" * 1_000_000
-    for number in range(300):
+    for _ in range(300):
         world.cluster.append("orders", big, key=b"hot", partition=0)
     while P0 not in world.paused and world.positions[P0] < 300:
         world.fetch(P0, 10)

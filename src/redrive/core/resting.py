@@ -30,7 +30,7 @@ class Rests:
             if key_lane is not None:
                 self._untold[key_lane] = lane
             return
-        if key_lane is None:
+        if key_lane is None and lane.keys is None:
             lane.rests_until_ms = wake_ms
         self._sequence += 1
         heapq.heappush(self._queue, (wake_ms, self._sequence, lane, key_lane))
@@ -60,6 +60,8 @@ class Rests:
 def _wake(lane: Lane, key_lane: KeyLane | None, woken: list[Lane]) -> None:
     if not lane.alive:
         return
-    if key_lane is not None and lane.keys is not None:
+    if lane.keys is None:
+        lane.rests_until_ms = 0.0  # once its time has come: the wall clock may be set back
+    elif key_lane is not None:
         lane.keys.wake(key_lane)
     woken.append(lane)
