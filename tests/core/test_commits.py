@@ -262,6 +262,17 @@ def test_heads_are_told_as_many_as_the_smaller_metadata_takes():
     assert len(decode_metadata(text, offset, "orders").heads) == heads_that_fit(1_023) > 30
 
 
+def test_a_partition_with_more_heads_than_fit_does_not_cut_what_others_tell():
+    lanes = [large_lane(0), large_lane(1), lane_of(2)]
+    for offset in range(0, 1_000_000, 500):
+        lanes[0].heads.put(offset, Head(1, 7 * offset, 3 * offset), Envelope(), must_tell=True)
+    coordinator = limited(Coordinator(lanes), METADATA_BUDGET_CHARS)
+    finishing(coordinator, lanes[1:])
+    coordinator.run(20_000)
+    assert coordinator.commits.metadata_chars == METADATA_BUDGET_CHARS
+    assert coordinator.stored.keys() == keys_of(lanes[1:])
+
+
 def test_where_even_the_least_is_too_large_the_frontier_of_the_others_is_committed():
     lanes = [lane_of(0), large_lane(1)]
     coordinator = limited(Coordinator(lanes), 40)

@@ -169,6 +169,16 @@ class TestOnlyTheMapGivesWay:
         assert len(text) <= METADATA_BUDGET_CHARS * 3 // 4
         assert HEADS_MOST > 180
 
+    def test_whatever_stood_in_headers_as_the_time_of_a_failure_is_told_within_bounds(self):
+        waiting = {5: Head(1, 10**30, -7), 9: Head(2, -(10**30), 2**63)}
+        read = decode_metadata(encode_metadata(0, (), ID, heads=waiting), 0, ID)
+        assert read.heads == {5: Head(1, 2**63 - 1, 0), 9: Head(2, 0, 2**63 - 1)}
+
+    def test_heads_below_the_frontier_are_finished(self):
+        waiting = {5: Head(1, NOW_MS, NOW_MS), 9: Head(2, NOW_MS, NOW_MS)}
+        for base, left in ((6, {9: waiting[9]}), (10, {})):
+            assert decode_metadata(encode_metadata(base, (), ID, heads=waiting), base, ID).heads == left
+
     def test_a_nonce_that_would_break_the_text_is_refused(self):
         with pytest.raises(ValueError, match="nonce"):
             encode_metadata(0, (), ID, ledger=Ledger("a:b"))

@@ -7,14 +7,14 @@ out in ones. It takes about two bits more than the mean needs and, unlike a fixe
 
 from collections.abc import Sequence
 
-_COUNT_BITS = 16
+_COUNT_BITS = 24
 _WIDTH_BITS = 6
 #: Values are below this.
 VALUE_LIMIT = 1 << 63
 
 
 def pack_columns(columns: Sequence[Sequence[int]]) -> bytes:
-    """Pack columns of one length, 1 to 65,535, of values in [0, 2^63). Raises ValueError for others."""
+    """Pack columns of one length, 1 to 16 million, of values in [0, 2^63). Raises ValueError for others."""
     count = len(columns[0])
     if not 0 < count < 1 << _COUNT_BITS or any(
         min(column) < 0 or max(column) >= VALUE_LIMIT for column in columns

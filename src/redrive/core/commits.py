@@ -164,9 +164,10 @@ class Commits:
         self._sent = {}
 
     def _halve(self) -> bool:
-        """The longest text on its way was too long, whichever it was. Whether there is less to be told."""
+        """The longest text on its way was too long, whichever it was. Whether less can be told."""
         longest = max(len(said.snapshot[1]) for _, said in self._sent.values())
-        if not LEAST_METADATA_CHARS <= longest // 2 < self.metadata_chars:
+        # One with more heads than fit says nothing of the broker's limit.
+        if not 2 * LEAST_METADATA_CHARS <= longest <= self.metadata_chars:
             return False
         self.metadata_chars = longest // 2
         self.heads_most = heads_that_fit(self.metadata_chars)

@@ -94,7 +94,7 @@ def heads_that_fit(budget: int = METADATA_BUDGET_CHARS) -> int:
     """
     # What is left after a count and, for each column, two widths and its least value.
     room_bits = (
-        ((budget * 3 // 4 - _FRAME_CHARS - _LEDGER_CHARS) // 5 * 4 - 2) * 8 - 16 - 4 * 12 - 33 - 7 - 2 * 42
+        ((budget * 3 // 4 - _FRAME_CHARS - _LEDGER_CHARS) // 5 * 4 - 2) * 8 - 24 - 4 * 12 - 33 - 7 - 2 * 42
     )
     heads = max(0, room_bits) // _head_bits(1)
     while heads and heads * _head_bits(heads + 1) <= room_bits:
@@ -124,8 +124,8 @@ def encode_metadata(
     Magic, base offset, identity, ledger, heads, map, checksum: at most `budget` characters while ledger and heads leave
     room for it (`heads_that_fit`); what is left goes to the map.
 
-    `ranges`: finished, ascending and apart, at or above `base`. `heads`: by their offsets, at or above `base`. Raises ValueError for
-    a nonce of other characters, and for heads below `base` or with times before 1970.
+    `ranges`: finished, ascending and apart, at or above `base`. `heads`: by their offsets; below `base` all is finished.
+    Raises ValueError for a nonce of other characters.
     """
     told = _SEPARATOR.join((_MAGIC, str(base), identity, _ledger_text(ledger), _heads_text(base, heads), ""))
     told += encode_map(base, ranges, budget - len(told) - len(_SEPARATOR) - 5)
@@ -190,12 +190,21 @@ def _heads_text(base: int, heads: Mapping[int, Head]) -> str:
     between, attempts, firsts, dues = [], [], [], []
     at = base
     for offset, head in sorted(heads.items()):
+        if offset < base:
+            continue
         between.append(offset - at)
         attempts.append(head.attempt)
-        firsts.append(head.first_failed_ms)
-        dues.append(head.due_ms)
+        firsts.append(_in_bounds(head.first_failed_ms))
+        dues.append(_in_bounds(head.due_ms))
         at = offset
+    if not between:
+        return ""
     return base64.b85encode(pack_columns((between, attempts, firsts, dues))).decode()
+
+
+def _in_bounds(ms: int) -> int:
+    """Times come from headers that anybody may write: whatever they say must not keep the rest from being committed."""
+    return min(max(0, ms), VALUE_LIMIT - 1)
 
 
 def _read_heads(text: str, base: int) -> Mapping[int, Head]:
