@@ -21,6 +21,7 @@ from redrive.core.metadata import (
     identity_of,
 )
 from redrive.core.offsets import OffsetMap
+from tests.broker import ROOT
 
 ID = "0a1b2c3d"
 NOW_MS = 1_790_000_000_000
@@ -92,6 +93,19 @@ class TestWhatIsWrittenIsRead:
         text = "r1:5000000:0a1b2c3d:::0icZrpN$3w"
         finished = ((5_000_001, 5_100_001), (5_200_000, 5_200_007))
         assert decode_metadata(text, 5_000_000, ID) == Restored(finished)
+
+    def test_the_example_of_the_reference(self):
+        page = (ROOT / "docs" / "reference" / "commit-metadata.md").read_text()
+        text = page.split("```")[1].strip()
+        assert decode_metadata(text, 90_110, "05c87723") == Restored(
+            ((90_111, 90_650), (90_651, 91_200)),
+            {
+                90_110: Head(2, 1_796_091_132_500, 1_796_091_100_250),
+                90_650: Head(1, 1_796_091_140_000, 1_796_091_110_000),
+            },
+            Ledger("7f3a9c21", 0, 91_200),
+        )
+        assert f"{HEADS_MOST} heads" in page
 
     @given(bases.flatmap(lambda base: st.tuples(st.just(base), ranges(base))), st.integers(60, 4095))
     def test_a_text_that_is_cut_to_fit_claims_less_and_never_more(self, told, budget):
