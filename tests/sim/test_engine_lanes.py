@@ -153,7 +153,7 @@ def test_with_a_blocking_partition_all_records_behind_the_failing_one_wait():
 
 def test_what_stands_behind_a_record_that_takes_long_is_given_to_others():
     world = world_of(*[b"%d" % number for number in range(8)], concurrency=2)
-    assert out(world) == [[0, 1, 2, 3, 4], [5, 6]]
+    assert out(world) == [[0, 1, 2, 3, 4], [5, 6, 7]]
     work(world, 0)
     work(world, 6)
     work(world, 7)

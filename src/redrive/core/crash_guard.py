@@ -270,7 +270,7 @@ class Watch:
             self.named = -1
         if self.crashes and offsets.frontier >= self.hi:
             self.crashes = 0
-            fields = {"topic": self.key.topic, "partition": self.key.partition}
+            fields: dict[str, object] = {"topic": self.key.topic, "partition": self.key.partition}
             self._guard.report("crash-suspicion-over", fields)
         if self._solo >= 0:
             self._known.add(self._solo)

@@ -321,6 +321,7 @@ class Engine:
 
     def _dispatch(self, listener: ListenerState, now: Now) -> None:
         """Start as many runs as there is room for, a lane after another."""
+        most = listener.run_records
         if listener.outage is not None and listener.outage.lane.is_ready:
             # The record that met the outage is the one that tells when it is over.
             listener.ready.remove(listener.outage.lane)
@@ -336,7 +337,7 @@ class Engine:
             slot = listener.slot_for(lane)
             if slot is not None and lane.pending < PENDING_RECORDS and lane.pending_bytes < PENDING_BYTES:
                 slow = listener.brake.is_on or listener.outage is not None
-                if self._start(lane, slot, 1 if slow else listener.run_records, now):
+                if self._start(lane, slot, 1 if slow else most, now):
                     idle_turns = 0
             if lane.has_work(now):
                 listener.ready.append(lane)

@@ -149,8 +149,10 @@ class ListenerState:
     @property
     def run_records(self) -> int:
         """How many records make a run, by the time they take and the memory that all slots together may have."""
-        by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1) / (RUNS_PER_SLOT_MOST * len(self.slots)))
         by_time = int(self._run_ms() / self.mean_ms)
+        # What lanes hold is bounded as a whole; stretches of partitions are queued to each slot.
+        runs = 1 if self.is_divided else RUNS_PER_SLOT_MOST * len(self.slots)
+        by_memory = int(BACKLOG_BYTES / (self.mean_bytes + 1) / runs)
         return max(1, min(self.run_records_most, by_time, by_memory))
 
     def _run_ms(self) -> float:

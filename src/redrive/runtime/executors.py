@@ -30,7 +30,10 @@ class Executors:
         self._invokers = invokers
         self._loop = loop
         self._slots: dict[tuple[int, int], Put] = {}
-        self._results: SimpleQueue[RunResult | BaseException] = SimpleQueue()
+        self._results: deque[RunResult | BaseException] = deque()
+        #: Wakes the pump while it waits for a result: to pass each of them this way takes the GIL twice.
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._is_waiting = False
         self._threads: list[threading.Thread] = []
         self._tasks: set[asyncio.Task[None]] = set()
         #: Runs on their way to tasks, and whether the loop was told: to wake it costs as much as a small run.
@@ -47,13 +50,16 @@ class Executors:
 
     def results(self, timeout_s: float) -> list[RunResult]:
         """Results since the last call; waits at most so long for the first."""
-        queue, taken = self._results, []
-        try:
-            taken.append(queue.get(timeout_s > 0, timeout_s or None))
-            while True:
-                taken.append(queue.get_nowait())
-        except Empty:
-            pass
+        results = self._results
+        if not results and timeout_s > 0:
+            # First the mark: a worker that doesn't see it has put its result where it is looked for next.
+            self._is_waiting = True
+            if not results:
+                with contextlib.suppress(Empty):
+                    self._news.get(timeout=timeout_s)
+            self._is_waiting = False
+            self._forget_news()
+        taken = [results.popleft() for _ in range(len(results))]
         for one in taken:
             if isinstance(one, BaseException):
                 raise one
@@ -82,6 +88,16 @@ class Executors:
         except TimeoutError:  # a handler blocks the loop
             return False
 
+    def _forget_news(self) -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                self._news.get_nowait()
+
+    def _put(self, result: RunResult | BaseException) -> None:
+        self._results.append(result)
+        if self._is_waiting:
+            self._news.put(None)
+
     def _open(self, invoker: Invoker, slot: int) -> Put:
         return self._open_task(invoker) if invoker.listener.is_async else self._open_thread(invoker, slot)
 
@@ -94,7 +110,7 @@ class Executors:
         return inbox.put
 
     def _work(self, invoker: Invoker, inbox: "SimpleQueue[Run | None]") -> None:
-        put, get, handle = self._results.put, inbox.get, invoker.run
+        put, get, handle = self._put, inbox.get, invoker.run
         try:
             while (run := get()) is not None:
                 put(handle(run))
@@ -135,11 +151,11 @@ class Executors:
     async def _work_awaited(self, invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> None:
         try:
             while (run := await _next_run(invoker, inbox)) is not None:
-                self._results.put(await invoker.run_async(run))
+                self._put(await invoker.run_async(run))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            self._results.put(error)
+            self._put(error)
 
 
 async def _next_run(invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> Run | None:
