@@ -9,6 +9,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
 
 from redrive.core.failure import Failures, no_outage
+from redrive.core.plan import Delivery
 from redrive.core.policy import Backoff, Criticality, Duration, GiveUp, Order, RetryPolicy
 from redrive.core.record import Record
 from redrive.core.settings import Settings
@@ -43,6 +44,9 @@ class App:
     handlers' event loop before the first record; what it yields is `record.resources`. `accepts_groups`: groups whose
     retries and replays are this one's too, after a rename. `dialects`: in which dialects headers are written, such as
     `["redrive", "spring"]` where a Spring service reads the same retry topics; by default the setting's, `redrive`.
+    `delivery`: with `"exactly-once"` what is written for a record (its retry, its dead letter, what its handler emits) and the
+    offset that passes it are one transaction, so a crash leaves none of it twice; what handlers do besides may still happen
+    twice. By default the setting's, `"at-least-once"`.
 
     Making an app reads nothing and connects to nothing. What is wrong with it is told all at once, with file and line,
     when it is run, planned or put in a test's harness.
@@ -56,12 +60,14 @@ class App:
         lifespan: Lifespan | None = None,
         accepts_groups: Collection[str] = (),
         dialects: Collection[str] = (),
+        delivery: Delivery | None = None,
     ) -> None:
         self._group = group
         self._settings = settings
         self._lifespan = lifespan
         self._accepts_groups = accepts_groups
         self._dialects = dialects
+        self._delivery: Delivery | None = delivery
         self._where = _place(_caller())
         self._declarations: list[Declaration] = []
         self._on_dead_letter: list[Declaration] = []
@@ -208,6 +214,7 @@ class App:
                 self._lifespan,
                 self._where,
                 self._dialects,
+                self._delivery,
             )
         )
 
@@ -225,6 +232,8 @@ class App:
         if isinstance(own, Settings):
             if self._dialects:
                 own = replace(own, dialects=tuple(self._dialects))
+            if self._delivery:
+                own = replace(own, delivery=self._delivery)
             _use_as_it_is(own, sorted(given) + (["config"] if config_file else []), self._where)
             return own
         if not isinstance(own, Mapping):
@@ -235,8 +244,10 @@ class App:
             raise SettingsError([(self._where, what)])
         from redrive.adapters.settings_source import load_settings
 
-        spoken = {"dialects": list(self._dialects)} if self._dialects else {}
-        return load_settings(config_file=config_file, overrides={**own, **spoken, **given})
+        said: dict[str, object] = {"dialects": list(self._dialects)} if self._dialects else {}
+        if self._delivery:
+            said["delivery"] = self._delivery
+        return load_settings(config_file=config_file, overrides={**own, **said, **given})
 
     def run(self) -> None:
         """

@@ -16,7 +16,7 @@ from redrive.core.acls import service_acls
 from redrive.core.commands import Report
 from redrive.core.engine import Engine
 from redrive.core.inspection import WorkersSeen, WorkerState
-from redrive.core.membership import instance_id
+from redrive.core.membership import instance_id, transactional_id
 from redrive.core.notices import Posted
 from redrive.core.pausing import Pausing
 from redrive.core.plan import GroupPlan
@@ -44,7 +44,7 @@ from redrive.runtime.planning import (
     waiting_topics,
     wanted_topics,
 )
-from redrive.runtime.ports import Cluster, Sink, TopicInfo, Views
+from redrive.runtime.ports import Cluster, Sink, TopicInfo, Transactor, Views
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.runtime.reporting import Reporter
 from redrive.runtime.service import Service
@@ -86,6 +86,8 @@ async def serve(
     await _reach(conf, settings, clock)
     cluster = KafkaCluster(conf)
     parts = await _learned(resolved, settings, cluster, instance)
+    name = transactional_id(settings, group=resolved.group, host=socket.gethostname(), worker=worker)
+    parts = parts._replace(transactional_id=name)
     reporter = Reporter(clock)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reporter.flush, at_end=True)
@@ -178,6 +180,7 @@ class Parts(NamedTuple):
     topics: Mapping[str, TopicInfo]
     identity: Callable[[str], str]
     notices: Callable[[], Sequence[Posted | Pausing]] = tuple
+    transactional_id: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -212,15 +215,26 @@ def _notices(parts: Parts, settings: Settings, report: Callable[[Report], None])
 
 
 def _service(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> Service:
-    from redrive.adapters.kafka_settings import producer_conf
-    from redrive.adapters.kafka_sink import KafkaSink
-
     pump_settings = PumpSettings(
         starts={listener.topic: listener.start for listener in resolved.listeners},
         drain_ms=settings.shutdown_timeout_ms,
     )
-    sink = KafkaSink(producer_conf(settings.client_options(resolved.group)))
-    return _pumping(resolved, settings, parts, reporter, pump_settings=pump_settings, sink=sink)
+    sink, transactor = _writers(settings.client_options(resolved.group), parts)
+    return _pumping(
+        resolved, settings, parts, reporter, pump_settings=pump_settings, sink=sink, transactor=transactor
+    )
+
+
+def _writers(user: Mapping[str, str], parts: Parts) -> tuple[Sink, Transactor | None]:
+    """What writes successors: a producer of their own, or one whose writes and commits are one."""
+    from redrive.adapters.kafka_settings import producer_conf, transactor_conf
+    from redrive.adapters.kafka_sink import KafkaSink
+    from redrive.adapters.kafka_transactor import KafkaTransactor
+
+    if parts.plan.delivery == "at-least-once":
+        return KafkaSink(producer_conf(user)), None
+    conf = transactor_conf(user, parts.transactional_id)
+    return NothingToWrite(), KafkaTransactor(conf, SystemClock().mono_ms)
 
 
 def _letters(resolved: ResolvedApp, settings: Settings, parts: Parts, reporter: Reporter) -> LetterService:
@@ -256,6 +270,7 @@ def _pumping(
     *,
     pump_settings: PumpSettings,
     sink: Sink,
+    transactor: Transactor | None = None,
     tells_stalls: bool = True,
 ) -> Service:
     """One group of an app, on the running loop."""
@@ -279,6 +294,7 @@ def _pumping(
         identity=parts.identity,
         report=reporter,
         notices=parts.notices,
+        transactor=transactor,
     )
     return Service(
         pump,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from redrive.core.commands import Produce
+from redrive.core.commands import Produce, Transaction
 from redrive.core.record import TopicPartition
-from redrive.core.transactions import Aborted, Completed, Fenced, Outcome, Transaction
+from redrive.core.transactions import Aborted, Completed, Fenced, Outcome
 from redrive.runtime.ports import Transactor
 from tests.contract.worlds import Member, World
 from tests.plain_kafka import unique

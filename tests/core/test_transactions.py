@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from redrive.core.commands import Produce, Refusal
+from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.plan import Now
 from redrive.core.transactions import (
     LINGER_MS,
@@ -16,7 +16,6 @@ from redrive.core.transactions import (
     UNEXPLAINED_MOST,
     Aborted,
     Completed,
-    Transaction,
     Transactions,
     Unit,
 )
@@ -291,7 +290,7 @@ class AgainstABroker(RuleBasedStateMachine):
             return
         units, answers = self.transactions.choose(self.now, at_once=at_once)
         self._take(answers)
-        self.transactions.put_back(units[:held_back])
+        self.transactions.put_back(units[:held_back], self.now)
         self.number += 1
         self.out = self.transactions.begin(self.number, units[held_back:], {})
 

@@ -8,6 +8,7 @@ import msgspec
 
 from redrive import App, Record, RetryPolicy
 from redrive.core.dialects import read_envelope
+from redrive.core.plan import Delivery
 from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
 from redrive.runtime.planning import plan_group, wanted_topics
@@ -50,6 +51,7 @@ class Fleet:
         seed: int | None = None,
         is_async: bool = False,
         app: App | None = None,
+        delivery: Delivery = "at-least-once",
     ) -> None:
         self.cluster = SimCluster(seed=seed)
         self.clock = self.cluster.clock
@@ -58,7 +60,7 @@ class Fleet:
         self.sent: list[Task] = []
         self.garbage = 0
         self.app = (app or self._app(is_async)).resolve()
-        self.settings = Settings(bootstrap_servers="sim:9092")
+        self.settings = Settings(bootstrap_servers="sim:9092", delivery=delivery)
         wanted = with_source_partitions(
             wanted_topics(self.app, self.settings), {}, missing=partitions, by_source={}
         )
@@ -67,6 +69,8 @@ class Fleet:
         self.plan = plan_group(self.app, self.settings, self.cluster.topics)
         self.loop = VirtualLoop(self.clock)
         self.processes: list[Process] = []
+        #: Those that have ended, too.
+        self.everyone: list[Process] = []
         self._numbers = count(1)
 
     def _app(self, is_async: bool) -> App:
@@ -102,9 +106,18 @@ class Fleet:
 
     def start(self) -> None:
         number = next(self._numbers)
-        self.processes.append(
-            Process(self.app, self.plan, self.settings, self.cluster, self.loop, resources=number)
+        self.everyone.append(
+            Process(
+                self.app,
+                self.plan,
+                self.settings,
+                self.cluster,
+                self.loop,
+                resources=number,
+                name=str(number),
+            )
         )
+        self.processes.append(self.everyone[-1])
 
     def stop(self, index: int) -> None:
         self.processes.pop(index).stop()
@@ -135,6 +148,7 @@ class Fleet:
         self.cluster.is_down = False
         self.cluster.faults.acks_are_held = False
         self.cluster.faults.commits_are_held = False
+        self.cluster.faults.transactions_are_held = False
         self.cluster.faults.uncertain.clear()
         if not self.processes:
             self.start()
@@ -182,6 +196,9 @@ class Fleet:
         return [
             key
             for key in keys
-            if (end := self.cluster.partition(key).end)
-            and (key not in offsets or (offsets[key].offset or 0) < end)
+            if (end := self._end(key)) and (key not in offsets or (offsets[key].offset or 0) < end)
         ]
+
+    def _end(self, key: TopicPartition) -> int:
+        """Behind the last record: transaction markers are nothing that a group could commit."""
+        return max((record.offset() + 1 for record in self.cluster.partition(key)), default=0)

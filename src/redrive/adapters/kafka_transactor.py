@@ -13,9 +13,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from redrive.adapters.fork import guard
 from redrive.adapters.kafka_errors import made, refusal_of, told
 from redrive.core.acls import Operation, Resource, Right, on_topic
-from redrive.core.commands import Produce, Refusal
+from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.record import TopicPartition
-from redrive.core.transactions import Aborted, Completed, Fenced, Outcome, Transaction
+from redrive.core.transactions import Aborted, Completed, Fenced, Outcome
 
 _FENCED = frozenset([KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED])
 #: What is said of a write that was given up because of something else.

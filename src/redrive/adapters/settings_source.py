@@ -291,6 +291,7 @@ class _Model(BaseModel):
     group_protocol: str = _DEFAULT.group_protocol
     membership: str = _DEFAULT.membership
     instance_id: str = _DEFAULT.instance_id
+    delivery: str = _DEFAULT.delivery
     start_timeout: _Duration = _DEFAULT.start_timeout_ms
     shutdown_timeout: _Duration = _DEFAULT.shutdown_timeout_ms
     commit_interval: _Duration = _DEFAULT.commit_interval_ms

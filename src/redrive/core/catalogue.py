@@ -555,6 +555,18 @@ _EVENTS = (
         "run again what finished since the last.",
     ),
     LogEvent(
+        "transaction-aborted",
+        "warning",
+        "A transaction was aborted: %(error)s. Nothing of it is there; its writes and offsets are sent again, and what spoils it "
+        "is taken out.",
+    ),
+    LogEvent(
+        "transaction-unknown",
+        "warning",
+        "Nobody can tell what became of a transaction: %(error)s. %(partitions)s begin again at what the group has committed; what "
+        "was in flight runs again, nothing is written twice.",
+    ),
+    LogEvent(
         "metadata-limited",
         "warning",
         "The brokers take less with an offset than Kafka's default (offset.metadata.max.bytes = 4096): from now on at most "

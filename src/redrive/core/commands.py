@@ -1,7 +1,7 @@
 """What the engine asks the runtime to do, and the two things that come back: a run's result, a write's answer."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from operator import length_hint, sub
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -254,6 +254,14 @@ class Commit(msgspec.Struct, frozen=True):
     offsets: dict[TopicPartition, tuple[int, str]]
 
 
+class Transaction(msgspec.Struct, frozen=True):
+    """Writes and offsets with their metadata, all of them or none. `number` comes back with the outcome."""
+
+    number: int
+    writes: tuple[Produce, ...]
+    offsets: Mapping[TopicPartition, tuple[int, str]]
+
+
 class Pause(msgspec.Struct, frozen=True):
     """Stop fetching these partitions; what the client has prefetched of them is dropped."""
 
@@ -273,4 +281,4 @@ class Report(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Command = Run | Produce | Commit | Pause | Resume | Report
+Command = Run | Produce | Commit | Transaction | Pause | Resume | Report

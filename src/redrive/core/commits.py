@@ -90,6 +90,17 @@ class Commits:
         self._hurry_mono_ms = min(self._hurry_mono_ms, at_ms)
         self._hurried[lane] = None
 
+    def hasten(self, lanes: Iterable[Lane], now: Now) -> None:
+        """The commit of these lanes is wanted now."""
+        self._hurried.update(dict.fromkeys(lanes))
+        self._hurry_mono_ms = min(self._hurry_mono_ms, now.mono_ms)
+
+    def withdraw(self, snapshot: int | None = None) -> None:
+        """The commit of this number (None: whichever is on its way) came to nothing, and was not judged."""
+        if snapshot in (None, self._number):
+            self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
+            self._sent = {}
+
     def awaited_in_ms(self, mono_ms: float) -> float:
         """How soon to look after a commit that records wait for; 0: it is on its way."""
         return 0.0 if self._sent and self._is_awaited else self._hurry_mono_ms - mono_ms

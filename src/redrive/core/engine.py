@@ -22,8 +22,10 @@ from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests
 from redrive.core.schedule import Window
 from redrive.core.settling import Settling
-from redrive.core.successors import Successors
+from redrive.core.successors import Pending, Successors
 from redrive.core.taking import Taking
+from redrive.core.transacting import Transacting
+from redrive.core.transactions import Transactions
 from redrive.core.waiting import WaitingRoom
 
 #: Runs that take longer are looked into this often, so that what they finished can be committed.
@@ -69,8 +71,11 @@ class Engine:
         self.topics = plan.topics
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
-        self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator)
+        units = Transactions(_is_alive) if plan.delivery == "exactly-once" else None
+        self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator, units)
         self.commits = Commits(plan.commit_interval_ms, plan.commit_records, identity)
+        #: What makes of commits transactions, with delivery `exactly-once`.
+        self.transacting = Transacting(units, self.commits, self.successors, identity) if units else None
         self.listeners = [
             ListenerState(index, listener, plan.run_records) for index, listener in enumerate(plan.listeners)
         ]
@@ -193,8 +198,9 @@ class Engine:
         for listener in self.listeners:
             if listener.ready:
                 self._dispatch(listener, now)
-        if (commit := self.commits.due(self.lanes.values(), now)) is not None:
-            self._outbox.append(commit)
+        commits = self.transacting or self.commits
+        if (command := commits.due(self.lanes.values(), now)) is not None:
+            self._outbox.append(command)
 
     def harvest(self, now: Now) -> None:
         """Settle what runs that are still out have finished so far."""
@@ -485,3 +491,7 @@ class Engine:
     def _sources_are_paused(self) -> bool:
         sources = (lane for listener in self.listeners if not listener.is_hungry() for lane in listener.lanes)
         return all(lane.is_paused for lane in sources if lane.tier is None)
+
+
+def _is_alive(pending: Pending) -> bool:
+    return pending.lane.alive

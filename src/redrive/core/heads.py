@@ -6,7 +6,7 @@ lane may run again only when a commit that tells its last attempt was confirmed:
 attempts and crashes together.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from redrive.core.envelope import Envelope
@@ -56,6 +56,15 @@ class Heads:
             self._envelopes.pop(offset, None)
             self._must_tell.discard(offset)
             self._told = None
+
+    def without(self, offsets: Iterable[int]) -> "Heads":
+        """The same, as if these records were finished; it tells what a commit says, no more."""
+        gone = self._heads.keys() & set(offsets)
+        if not gone:
+            return self
+        other = Heads({offset: head for offset, head in self._heads.items() if offset not in gone})
+        other._must_tell = self._must_tell - gone
+        return other
 
     def drop_below(self, end: int, but: Collection[int] = ()) -> None:
         """Records below `end` are finished, but for these."""

@@ -1,4 +1,6 @@
 """
+The names of processes: what they are called as static members of a group, and as writers of transactions.
+
 Static members of a group (KIP-345): who comes back under the same id gets the same partitions, and nobody else notices.
 
 Only under the classic protocol. Under KIP-848 the broker refuses a new process the id of one that was killed, until the
@@ -33,3 +35,13 @@ def instance_id(settings: Settings, *, group: str, host: str, worker: int) -> st
         )
         raise SettingsError([("instance_id", what)])
     return found
+
+
+def transactional_id(settings: Settings, *, group: str, host: str, worker: int) -> str:
+    """
+    The `transactional.id` of a process with delivery `exactly-once`. `worker`: its number among those on this host.
+
+    The same after a restart, so that what a killed process has left open is ended at once and not after its timeout; and
+    different from that of any other process, since of two with one id the elder may write nothing more.
+    """
+    return f"{group}-{settings.instance_id or host}-{worker}"

@@ -70,6 +70,13 @@ class OffsetMap:
         for offset in offsets:
             pop(offset, None)
 
+    def without(self, offsets: Iterable[int]) -> "OffsetMap":
+        """The same, as if these open offsets were finished."""
+        other = OffsetMap(self.settled, self._restored, started=self.started)
+        other._open = self._open.copy()
+        other.close_all(offsets)
+        return other
+
     def restored_above(self, offset: int) -> bool:
         """Whether the map of the owner before knows finished records at or above `offset`."""
         return bool(self._restored) and self._restored[-1][1] > offset

@@ -1,5 +1,7 @@
 """What is to be run, as values: the listeners of an app with every topic name resolved."""
 
+from typing import Literal
+
 import msgspec
 
 from redrive.core.policy import Criticality, GiveUp, Order, RetryPolicy
@@ -9,6 +11,8 @@ from redrive.core.translator import PLAIN, Translator
 MAX_WAIT_MS = 7 * 24 * 3600 * 1000
 #: The same where they keep them for ever: an instant further away is no plan.
 FOREVER_MS = 3650 * 24 * 3600 * 1000
+#: `exactly-once`: what is written for a record, and the commit that passes it, are one transaction.
+Delivery = Literal["at-least-once", "exactly-once"]
 
 
 class Now(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +74,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     listeners: tuple[ListenerPlan, ...]
     #: Groups whose stamped records are ours too: after a rename.
     accepts_groups: tuple[str, ...] = ()
+    delivery: Delivery = "at-least-once"
     window_bytes: int = 64 << 20
     commit_interval_ms: int = 1000
     commit_records: int = 100_000

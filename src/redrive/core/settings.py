@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from redrive.core.client_options import ClientOptions, option_problems
 from redrive.core.dialects import REDRIVE
 from redrive.core.own_dialects import dialect_problems, translator_of
+from redrive.core.plan import Delivery
 from redrive.core.topic_plan import DEFAULT_TIER_OUTAGE_MS
 from redrive.core.topology import Naming, naming_problems
 from redrive.core.translator import Translator
@@ -56,9 +57,12 @@ class Settings:
     #: `static`: a worker that comes back gets its partitions back at once, by the classic protocol. Whoever is gone for
     #: good, or stopped in order, keeps them until its session ends.
     membership: Membership = "dynamic"
-    #: With `static`: what the members on this host are called, each with its number behind. Empty: client id and the
-    #: host's name. It must differ from host to host and outlive a restart.
+    #: With `static`, and with delivery `exactly-once`: what the members on this host are called, each with its number
+    #: behind. Empty: client id and the host's name. It must differ from host to host and outlive a restart.
     instance_id: str = ""
+    #: `exactly-once`: the retry or dead letter of a record, what its handler emits, and the commit that passes it are one
+    #: transaction. `at-least-once`: a crash between them may leave a second copy.
+    delivery: Delivery = "at-least-once"
     #: How long a start may take until Kafka answers; then the process ends, for its supervisor to see.
     start_timeout_ms: int = 60_000
     #: How long handlers may take to end when the process stops or a partition goes to another one.
@@ -207,6 +211,7 @@ def _choices(settings: Settings) -> _Problems:
     for path, value, choices in (
         ("group_protocol", settings.group_protocol, get_args(GroupProtocol)),
         ("membership", settings.membership, get_args(Membership)),
+        ("delivery", settings.delivery, get_args(Delivery)),
         ("log_level", settings.log_level, get_args(LogLevel)),
     ):
         if value not in choices:
@@ -222,7 +227,7 @@ def _membership(settings: Settings) -> _Problems:
                 'the one that replaces it until its session has ended; leave group_protocol out, or give "classic"'
             ),
         )
-    if settings.instance_id and settings.membership != "static":
+    if settings.instance_id and settings.membership != "static" and settings.delivery != "exactly-once":
         yield (
             "instance_id",
             'has no effect with membership "dynamic"; give membership = "static" too, or leave it out',

@@ -20,6 +20,7 @@ from redrive.core.notices import Notice, write_end
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, event_id_of, headers_of
 from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, Stop, decide, tier_for
+from redrive.core.transactions import Transactions
 from redrive.core.translator import PLAIN, Translator
 
 RESEND_FIRST_MS = 500.0
@@ -63,7 +64,7 @@ class Pending:
 class Successors:
     """
     Writes successors by putting `Produce` commands into `outbox`; `partitions`: how many each topic has. `translator`: in
-    which dialects their headers are written.
+    which dialects their headers are written. `transactions`: where writes go instead, with delivery `exactly-once`.
     """
 
     def __init__(
@@ -72,8 +73,10 @@ class Successors:
         outbox: list[Command],
         partitions: Mapping[str, int],
         translator: Translator = PLAIN,
+        transactions: Transactions | None = None,
     ) -> None:
         self._group = group
+        self._transactions = transactions
         self._outbox = outbox
         self._partitions = partitions
         self._translator = translator
@@ -265,12 +268,12 @@ class Successors:
         record, key = pending.record, pending.lane.key
         self.outstanding += 1
         if pending.note is not None:
-            self._outbox.append(Produce(pending, pending.topic, 0, *pending.note, []))
+            self._write(Produce(pending, pending.topic, 0, *pending.note, []))
             return
         # Same number as the source where the counts agree; else the client hashes the key as Java's producers do.
         count = self._partitions.get(pending.topic, 0)
         aligned = count == self._partitions.get(key.topic) and key.partition < count
-        self._outbox.append(
+        self._write(
             Produce(
                 pending,
                 pending.topic,
@@ -282,6 +285,12 @@ class Successors:
                 pending.alone,
             )
         )
+
+    def _write(self, write: Produce) -> None:
+        if self._transactions is None:
+            self._outbox.append(write)
+        else:
+            self._transactions.put((write,))
 
     def envelope_after(self, failed: Failed, due_ms: int | None) -> Envelope:
         """What is known of a record after this failure: its successor says it."""

@@ -10,13 +10,13 @@ follow in portions of their own.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 import msgspec
 
-from redrive.core.commands import Produce, Refusal
+from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 
@@ -32,14 +32,6 @@ UNEXPLAINED_MOST = 4
 #: A topic that refuses writes is tried with one unit only, after a wait that doubles.
 SHUN_FIRST_MS = 500.0
 SHUN_MOST_MS = 30_000.0
-
-
-class Transaction(msgspec.Struct, frozen=True):
-    """Writes and offsets with their metadata, all of them or none. `number` comes back with the outcome."""
-
-    number: int
-    writes: tuple[Produce, ...]
-    offsets: Mapping[TopicPartition, tuple[int, str]]
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -73,7 +65,6 @@ class Fenced(msgspec.Struct, frozen=True):
 
 Outcome = Completed | Aborted | Fenced
 Answer = tuple[Any, Refusal | None]
-Offsets = Mapping[TopicPartition, tuple[int, str]]
 Unit = tuple[Produce, ...]
 """All that is written for one record; each write has the same token."""
 
@@ -146,15 +137,19 @@ class Transactions:
                     answers.append((unit[0].token, _GONE))
         return alive, answers
 
-    def begin(self, number: int, units: list[Unit], offsets: Offsets) -> Transaction:
+    def begin(
+        self, number: int, units: list[Unit], offsets: Mapping[TopicPartition, tuple[int, str]]
+    ) -> Transaction:
         """The transaction of these units and offsets, which is on its way from now on."""
         self._out = number, units
         return Transaction(number, tuple(chain.from_iterable(units)), offsets)
 
-    def put_back(self, units: Iterable[Unit]) -> None:
+    def put_back(self, units: Collection[Unit], now: Now) -> None:
         """
         Chosen units that no commit can be made for now. They go behind the others: those may be what they wait for.
         """
+        if units:
+            self._since_mono_ms = now.mono_ms
         for unit in units:
             if unit[0].alone or self._shunned.keys() & _topics(unit):
                 self._portions.append([unit])

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
+from redrive.core.plan import Delivery
 from redrive.core.policy import Criticality, Duration, GiveUp, Order, RetryPolicy
 from redrive.core.record import RawRecord, Record
 
@@ -78,7 +79,8 @@ class Listener:
 class ResolvedApp:
     """
     An app, checked and ready to run. `accepts_groups`: other groups whose stamped records are ours too. `on_dead_letter`:
-    what handles its dead letters, in a group of its own. `dialects`: in which headers are written; empty: the setting's.
+    what handles its dead letters, in a group of its own. `dialects`: in which headers are written; `delivery`: of what is
+    written for records. Empty: the setting's.
     """
 
     group: str
@@ -87,6 +89,7 @@ class ResolvedApp:
     lifespan: Lifespan | None = None
     on_dead_letter: tuple[Listener, ...] = ()
     dialects: tuple[str, ...] = ()
+    delivery: Delivery | None = None
 
 
 class Serving(Protocol):

@@ -41,6 +41,7 @@ def plan_group(
             for listener, its in zip(app.listeners, topics, strict=True)
         ),
         accepts_groups=_accepted(app, settings),
+        delivery=app.delivery or settings.delivery,
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
         commit_records=settings.commit_records,

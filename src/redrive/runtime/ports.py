@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from redrive.core.acls import Operation
-from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult
+from redrive.core.commands import Commit, Produce, Refusal, Run, RunResult, Transaction
 from redrive.core.doctor.observed import ObservedGroup, Skew
 from redrive.core.health import Health
 from redrive.core.inspection import WorkerState
 from redrive.core.record import RawRecord, TopicPartition
-from redrive.core.transactions import Outcome, Transaction
+from redrive.core.transactions import Outcome
 
 Fetched = list[tuple[TopicPartition, list[RawRecord]]]
 """Records by partition, ascending within each; a partition may come more than once."""

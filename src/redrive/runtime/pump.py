@@ -13,17 +13,30 @@ from typing import Any
 
 import msgspec
 
-from redrive.core.commands import Command, Commit, Pause, Produce, Refusal, Report, Resume, Run
+from redrive.core.commands import (
+    Command,
+    Commit,
+    Pause,
+    Produce,
+    Refusal,
+    Report,
+    Resume,
+    Run,
+    Transaction,
+)
 from redrive.core.engine import Engine, Start
+from redrive.core.lane import Lane
 from redrive.core.notices import Posted
 from redrive.core.pausing import Pausing
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import TopicPartition
 from redrive.core.starts import start_at_committed
+from redrive.core.transacting import Transacting
+from redrive.core.transactions import Aborted, Fenced
 from redrive.errors import ListenerStopped, PortError
 from redrive.runtime.clock import Clock
-from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem
+from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem, Transactor
 
 #: Nothing can wake a poll: this is how long a stop, or the first record of an idle service, may wait for the pump.
 IDLE_POLL_MS = 100.0
@@ -43,6 +56,8 @@ ASK_AGAIN_TIMEOUT_S = 0.2
 IDLE_LOOK_MS = 1000.0
 #: What the drain didn't bring to an end gets this long each: writes without an answer, handlers that never end.
 CLOSE_S = 1.0
+#: The last transaction of a revoke or shut-down gets so long; the group waits meanwhile.
+LAST_TRANSACTION_MS = 5_000.0
 
 
 class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +70,8 @@ class PumpSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Pump:
     """
     Drives one engine over its ports. `report` is told what an operator may want to read; it never raises. `notices` gives
-    those that came since it was asked last, without waiting.
+    those that came since it was asked last, without waiting. `transactor`: where writes and commits go with delivery
+    `exactly-once`; nothing is written or committed any other way then.
     """
 
     def __init__(
@@ -71,6 +87,7 @@ class Pump:
         identity: Callable[[str], str],
         report: Callable[[Report], None],
         notices: Callable[[], Sequence[Posted | Pausing]] = tuple,
+        transactor: Transactor | None = None,
     ) -> None:
         self.engine = engine
         self.report = report
@@ -82,10 +99,12 @@ class Pump:
         self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
         self._clock, self._settings, self._identity = clock, settings, identity
         self._notices = notices
+        self._transactor = transactor
         self._performers: dict[type[Command], Callable[[Any], None]] = {
             Run: executor.submit,
             Produce: sink.produce,
             Commit: source.commit,
+            Transaction: self._submit,
             Pause: lambda pause: source.pause(pause.partitions),
             Resume: lambda resume: source.resume(resume.offsets),
             Report: report,
@@ -106,9 +125,10 @@ class Pump:
     @property
     def producer_problem(self) -> str:
         """Why nothing can be written, while something has to be; empty when it can, or needn't be. Any thread."""
-        if not self._sink.problem:
+        problem = self._sink.problem or (self._transactor.problem if self._transactor else "")
+        if not problem:
             return ""
-        return self._sink.problem if any(lane.pending for lane in copied(self.engine.lanes.values())) else ""
+        return problem if any(lane.pending for lane in copied(self.engine.lanes.values())) else ""
 
     def join(self) -> None:
         """Become a member of the group; partitions come with later steps."""
@@ -163,6 +183,8 @@ class Pump:
         with contextlib.ExitStack() as steps:
             steps.callback(self._close_executor)
             steps.callback(self._sink.close, CLOSE_S)
+            if self._transactor is not None:
+                steps.callback(self._transactor.close, CLOSE_S)
             steps.callback(self._source.close)
             # Leaving the group doesn't wait for the same handlers once more.
             steps.callback(self.engine.forget, keys)
@@ -220,8 +242,11 @@ class Pump:
         before_chars = commits.metadata_chars
         is_too_large = any(refusal.kind == "too-large" for refusal in refused.values())
         commits.answered(snapshot, refused, self._clock.now(), is_too_large=is_too_large)
-        if commits.metadata_chars < before_chars:
-            self.report(Report("metadata-limited", {"chars": commits.metadata_chars}))
+        self._report_refused(refused, before_chars)
+
+    def _report_refused(self, refused: Mapping[TopicPartition, Refusal], before_chars: int) -> None:
+        if self.engine.commits.metadata_chars < before_chars:
+            self.report(Report("metadata-limited", {"chars": self.engine.commits.metadata_chars}))
         elif refused:
             detail = next(iter(refused.values())).detail
             self.report(Report("commit-refused", {"error": detail, "partitions": len(refused)}))
@@ -241,6 +266,8 @@ class Pump:
         self._perform()
 
     def _take_answers(self, now: Now) -> None:
+        if self._transactor is not None:
+            self._take_outcomes(self._transactor)
         # Also with nothing outstanding: the client's log lines pile up until somebody looks.
         successors = self.engine.successors
         pace_ms = (PACE_MS if self.engine.runs else 0.0) if successors.outstanding else IDLE_LOOK_MS
@@ -271,11 +298,57 @@ class Pump:
 
     def _commit_last(self, keys: Sequence[TopicPartition]) -> None:
         lanes = [lane for key in keys if (lane := self.engine.lanes.get(key)) is not None]
+        if self.engine.transacting is not None:
+            if not self._transact_last(self.engine.transacting, lanes):
+                self.report(Report("last-commit-refused", {"partitions": _told(keys)}))
+            return
         for snapshots in self.engine.commits.final(lanes):
             if self._source.commit_now(snapshots):
                 self.engine.commits.confirm(lanes, snapshots)
             else:
                 self.report(Report("last-commit-refused", {"partitions": _told(list(snapshots))}))
+
+    # -- delivery exactly-once: no commit but in a transaction ---------------------------------------------------
+
+    def _submit(self, transaction: Transaction) -> None:
+        if self._transactor is not None:
+            self._transactor.submit(transaction, self._source.membership)
+
+    def _take_outcomes(self, transactor: Transactor) -> None:
+        for outcome in transactor.outcomes():
+            if isinstance(outcome, Fenced):
+                self._start_over(outcome)
+            elif self.engine.transacting is not None:
+                before_chars = self.engine.commits.metadata_chars
+                self.engine.transacting.answered(outcome, self._clock.now())
+                if isinstance(outcome, Aborted):
+                    self.report(Report("transaction-aborted", {"error": outcome.detail}))
+                    self._report_refused(outcome.offsets, before_chars)
+
+    def _start_over(self, fenced: Fenced) -> None:
+        """Nobody can tell what of the last transaction is there: every partition begins where the group has committed."""
+        keys = list(self.engine.lanes)
+        self.engine.forget(keys)
+        if fenced.is_final:
+            raise PortError(fenced.detail)
+        if self.engine.transacting is not None:
+            self.engine.transacting.abandon()
+        self.report(Report("transaction-unknown", {"error": fenced.detail, "partitions": _told(keys)}))
+        self._source.pause(keys)
+        self._unstarted.update(keys)
+        self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
+
+    def _transact_last(self, transacting: Transacting, lanes: Sequence[Lane]) -> bool:
+        """Commit what these lanes have finished. False when that isn't certain in time: then it isn't waited for."""
+        deadline_ms = self._clock.mono_ms() + LAST_TRANSACTION_MS
+        while not transacting.is_settled(lanes):
+            if self._clock.mono_ms() >= deadline_ms:
+                return False
+            if (transaction := transacting.due(lanes, self._clock.now(), at_once=True)) is not None:
+                self._submit(transaction)
+            self._take_answers(self._clock.now())
+            self._clock.wait(self._never, BUSY_POLL_MS)
+        return True
 
     # -- starting partitions -------------------------------------------------------------------------------------
 

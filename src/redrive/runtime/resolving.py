@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 from redrive.core.envelope import Envelope, is_own_header
 from redrive.core.failure import Failures
+from redrive.core.plan import Delivery
 from redrive.core.policy import Criticality, Duration, GiveUp, Order, RetryPolicy, misfits
 from redrive.core.record import RawRecord, Record
 from redrive.core.topology import MAX_NAME_LENGTH
@@ -31,6 +32,7 @@ class AppDeclaration(NamedTuple):
     lifespan: Lifespan | None
     where: str
     dialects: Collection[str] = ()
+    delivery: Delivery | None = None
 
 
 def resolve(app: AppDeclaration) -> ResolvedApp:
@@ -53,6 +55,7 @@ def resolve(app: AppDeclaration) -> ResolvedApp:
         lifespan=app.lifespan,
         on_dead_letter=on_dead_letter,
         dialects=tuple(app.dialects),
+        delivery=app.delivery,
     )
 
 
@@ -97,6 +100,8 @@ def _app_problems(app: AppDeclaration) -> Iterator[str]:
                 yield f"accepts_groups has {group!r}, which is no group's name"
     if isinstance(app.dialects, str) or not isinstance(app.dialects, Collection):
         yield f"dialects={app.dialects!r} is no list of dialects; write dialects=['redrive', 'spring']"
+    if app.delivery not in (None, *get_args(Delivery)):
+        yield f"delivery={app.delivery!r} is none of {', '.join(map(repr, get_args(Delivery)))}"
     if app.lifespan is not None and not _is_lifespan(app.lifespan):
         yield (
             "lifespan must be callable without arguments and give an async context manager: "

@@ -67,6 +67,8 @@ class Group:
         self.epoch = 0
         #: The broker's limit of what is told with an offset; a test may lower it.
         self.metadata_units = METADATA_UNITS
+        #: Commits that came outside of transactions.
+        self.plain_commits = 0
         self._numbers = 0
         self._counts: dict[str, int] = {}
 

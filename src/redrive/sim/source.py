@@ -206,6 +206,7 @@ class SimSource:
         self, offsets: Mapping[TopicPartition, tuple[int, str]], epoch: int
     ) -> dict[TopicPartition, Refusal]:
         """What the coordinator does with a commit of that epoch: the refused partitions and why."""
+        self._group.plain_commits += 1
         refusal = self._cluster.faults.next_commit_refusal()
         if refusal is not None:
             return dict.fromkeys(offsets, refusal_of(refusal))

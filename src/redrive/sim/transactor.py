@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from redrive.core.commands import Produce, Refusal
+from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.record import TopicPartition
-from redrive.core.transactions import Aborted, Completed, Fenced, Outcome, Transaction
+from redrive.core.transactions import Aborted, Completed, Fenced, Outcome
 from redrive.errors import PortError
 from redrive.sim.clock import VirtualClock
 from redrive.sim.groups import STALE_EPOCH, UNKNOWN_MEMBER, Group, Membership, refusal_of

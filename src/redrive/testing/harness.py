@@ -78,6 +78,8 @@ class Harness:
         self._settings = settings or Settings(bootstrap_servers="sim:9092")
         if resolved.dialects:
             self._settings = replace(self._settings, dialects=resolved.dialects)
+        if resolved.delivery:
+            self._settings = replace(self._settings, delivery=resolved.delivery)
         if problems := replace(self._settings, bootstrap_servers="sim:9092").problems():
             raise SettingsError(problems)
         self._create_topics(partitions)

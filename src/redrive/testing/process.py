@@ -18,6 +18,7 @@ from redrive.runtime.pump import Pump, PumpSettings
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
 from redrive.sim.loop import VirtualLoop
+from redrive.sim.transactor import SimTransactor
 
 #: Where something waits for a time that only the engine knows, time moves in steps as an idle pump's.
 _STEP_MS = 100.0
@@ -108,11 +109,12 @@ class Process:
         loop: VirtualLoop,
         *,
         resources: Any = None,
+        name: str = "0",
     ) -> None:
         self._cluster = cluster
         self._clock = cluster.clock
         self._loop = loop
-        self._source = cluster.source(app.group)
+        self.source = cluster.source(app.group)
         self._life = _Life(app.lifespan, loop) if app.lifespan else None
         invokers = [
             Invoker(listener, self._clock, threading.Event(), plan.translator) for listener in app.listeners
@@ -125,17 +127,15 @@ class Process:
         self._engine = Engine(plan, cluster.counts, self._identity)
         self._pump = Pump(
             engine=self._engine,
-            source=self._source,
+            source=self.source,
             sink=cluster.sink(),
             executor=self._handlers,
             cluster=cluster.admin(),
             clock=self._clock,
-            settings=PumpSettings(
-                starts={listener.topic: listener.start for listener in app.listeners},
-                drain_ms=settings.shutdown_timeout_ms,
-            ),
+            settings=_pump_settings(app, settings),
             identity=self._identity,
             report=self.reports.append,
+            transactor=_transactor(plan, cluster, name),
         )
         self._pump.join()
 
@@ -160,6 +160,9 @@ class Process:
         if self._handlers.is_waiting and self._loop.idle_for_ms is not None:
             waits.append(self._loop.idle_for_ms)
         answers_come = not (self._cluster.is_down or self._cluster.faults.acks_are_held)
+        transacting = self._engine.transacting
+        if transacting is not None and transacting.is_out and not self._cluster.is_down:
+            waits.append(_ACKNOWLEDGEMENT_MS)
         if answers_come and any(lane.pending > lane.waiting for lane in self._engine.lanes.values()):
             waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
@@ -175,11 +178,11 @@ class Process:
     def kill(self) -> None:
         """End at once: nothing more is committed or confirmed, and the group gives its partitions to others."""
         self._handlers.close(0)
-        self._cluster.expel(self._source)
+        self._cluster.expel(self.source)
 
     def _waits_for_engine(self) -> bool:
         """Commits, back-off, brake, pauses, partitions that aren't there yet: all that is looked after in time."""
-        engine, member = self._engine, self._source.member
+        engine, member = self._engine, self.source.member
         return (
             self._cluster.is_down
             or member is None
@@ -206,6 +209,17 @@ class Process:
     def _identity(self, topic: str) -> str:
         known = self._cluster.topics.get(topic)
         return identity_of("sim", known.topic_id if known else topic)
+
+
+def _pump_settings(app: ResolvedApp, settings: Settings) -> PumpSettings:
+    starts = {listener.topic: listener.start for listener in app.listeners}
+    return PumpSettings(starts=starts, drain_ms=settings.shutdown_timeout_ms)
+
+
+def _transactor(plan: GroupPlan, cluster: SimCluster, name: str) -> SimTransactor | None:
+    if plan.delivery == "at-least-once":
+        return None
+    return SimTransactor(cluster, f"{plan.group}-{name}")
 
 
 def settle(*processes: Process) -> None:
