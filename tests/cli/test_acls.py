@@ -33,8 +33,8 @@ def test_a_table_for_people(folder):
         "Read   topic  orders.retry.5s   records wait there for their next attempt",
         "Write  topic  orders.retry.5s   records that fail are written there",
         "Write  topic  orders.dlq        records that failed for good are put aside there",
-        "Read   topic  orders.dlq.state  what `redrive retries hurry` and `discard` ask for stands there",
-        "Write  topic  orders.dlq.state  what became of a discarded retry is written there",
+        "Read   topic  orders.dlq.state  what is asked for by `redrive retries` and `redrive worker` stands there",
+        "Write  topic  orders.dlq.state  what became of a discarded or skipped record is written there",
         "Read   group  payments          membership and commits",
         "",
         "Each list is complete by itself, but for what is needed besides. Read, Write and Alter bring Describe along.",
@@ -123,6 +123,7 @@ def test_all_needs_are_printed_unless_some_are_named(folder):
         "dlq-look",
         "dlq-replay",
         "retries",
+        "worker",
         "lag",
     ]
 

@@ -156,6 +156,17 @@ class TestNeeds:
             "Describe on all groups",
         ]
 
+    def test_of_pausing_a_listener_and_skipping_a_record(self):
+        assert _needs(BARE)["worker"] == [
+            "Read on topic clicks",
+            "Read on topic clicks.replay",
+            "Describe on topic clicks.dlq",
+            "Read on topic clicks.dlq.state",
+            "Write on topic clicks.dlq.state",
+            "DescribeConfigs on topic clicks.dlq.state",
+            "Describe on group payments",
+        ]
+
     def test_of_lag_is_to_read_what_the_group_reads(self):
         assert _needs(BARE)["lag"] == [
             "Read on topic clicks",

@@ -14,118 +14,30 @@ from base64 import b64encode
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
-from redrive import App, Record, RetryPolicy
 from redrive.adapters.kafka_cluster import KafkaCluster
 from redrive.adapters.kafka_log import KafkaLog
 from redrive.adapters.kafka_settings import client_conf
-from redrive.cli.main import app as redrive
-from redrive.core.acls import Operation, Resource, Right, letter_acls, needs_of, on_topic
+from redrive.core.acls import Operation, Resource, Right, letter_acls, on_topic
 from redrive.core.dialects import with_envelope
 from redrive.core.settings import Settings
 from redrive.deadletters.depth import Depths, Reach
 from redrive.deadletters.topics import Names
 from redrive.errors import PortError
 from redrive.runtime.clock import SystemClock
-from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
+from redrive.runtime.planning import plan_letters
 from tests.broker import fetch
 from tests.deadletters.desks import envelope
 from tests.faults import running
 from tests.kafka.secured import password_of, secured_broker
+from tests.kafka.secured_shop import GROUP, RIGHTS, SERVICE, SOURCE, Shop, Stage, rights_of
 from tests.plain_kafka import Given, commit, committed, count_all, create_topics, read_all, send
 from tests.waiting import until
-
-GROUP, SOURCE = "payments", "orders"
-SERVICE = """
-from redrive import App, RetryPolicy
-
-app = App({group!r})
-
-
-@app.listener({source!r}, retry=RetryPolicy("100ms"))
-def charge(value: bytes) -> None: ...
-"""
-
-
-class Shop:
-    """A service that fails each record until the gateway is there. `handled`: values and attempts."""
-
-    def __init__(self, group=GROUP, source=SOURCE, **settings):
-        self.app = App(group, settings={"commit_interval": "100ms", **settings})
-        self.handled = []
-        self.gateway = False
-
-        @self.app.listener(source, retry=RetryPolicy("100ms"))
-        def charge(value: bytes, record: Record) -> None:
-            self.handled.append((value, record.attempt, record.is_replay))
-            if not self.gateway:
-                raise ConnectionError
-
-
-def _rights(group=GROUP, source=SOURCE):
-    """What each need of a shop is, before anything exists."""
-    resolved, settings = (
-        Shop(group, source).app.resolve(),
-        Settings(bootstrap_servers="nowhere:1", replication=1),
-    )
-    plan, wanted = plan_group(resolved, settings, ()), wanted_topics(resolved, settings, ())
-    needs = needs_of(plan, wanted, asks_protocols=True)
-    return {need.name: [acl.right for acl in need.acls] for need in needs}
-
-
-RIGHTS = _rights()
 
 
 def _without(need):
     """A case for each right of a need."""
     return pytest.mark.parametrize("lacking", RIGHTS[need], ids=[str(right) for right in RIGHTS[need]])
-
-
-class Stage:
-    """A secured broker with the shop's topics, made by somebody with exactly the rights for that."""
-
-    def __init__(self, secured, folder):
-        self.secured, self.folder = secured, folder
-        self._users = {}
-        self._modules = 0
-
-    def user_without(self, need, lacking):
-        return self._users[need, lacking]
-
-    def grant_all(self):
-        """A user for each case, all granted at once: each grant takes the broker a moment."""
-        self._users = {
-            (need, lacking): self.secured.user() for need, ones in RIGHTS.items() for lacking in [*ones, None]
-        }
-        self.secured.grant(
-            {
-                user: [right for right in RIGHTS[need] if right != lacking]
-                for (need, lacking), user in self._users.items()
-            }
-        )
-
-    def command(self, user, *arguments, group=GROUP, source=SOURCE, app=True):
-        """Exit code, and all that was said."""
-        self._modules += 1
-        (self.folder / f"shop_{self._modules}.py").write_text(SERVICE.format(group=group, source=source))
-        target = {"REDRIVE_APP": f"shop_{self._modules}:app"} if app else {}
-        result = CliRunner().invoke(
-            redrive,
-            [*arguments, *(["--app-dir", str(self.folder)] if app else [])],
-            env={**self.secured.environment(user), "REDRIVE_REPLICATION": "1", **target},
-        )
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        assert password_of(user) not in result.output
-        return result.exit_code, result.output
-
-    def shop(self, user, **login):
-        return Shop(bootstrap_servers=self.secured.bootstrap, kafka=self.secured.login(user, **login))
-
-    def letter(self, value=b"{}"):
-        """A dead letter, as the shop would put it aside."""
-        said = envelope(0, group=GROUP, source_topic=SOURCE, replay_topic=f"{SOURCE}.retry.100ms")
-        send(self.secured.open, f"{SOURCE}.dlq", [Given(value, b"key", with_envelope((), said))])
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +148,7 @@ def test_letters_are_handled_with_exactly_their_rights_and_without_one_they_alon
     secured, rights = stage.secured, _letter_rights()
     create_topics(secured.open, [f"{LETTERS}{end}" for end in ("", ".retry.100ms", ".dlq", ".dlq.state")])
     users = {lacking: secured.user() for lacking in (*rights, None)}
-    served = _rights(LETTERS, LETTERS)["service"]
+    served = rights_of(LETTERS, LETTERS)["service"]
     secured.grant(
         {user: [*served, *(right for right in rights if right != lacking)] for lacking, user in users.items()}
     )
@@ -279,7 +191,9 @@ def test_creating_without_one_right_says_which(stage, lacking):
     group = source = f"shop-{RIGHTS['topics-apply'].index(lacking)}"
     user = stage.secured.user()
     mine = replace(lacking, name=lacking.name.replace(SOURCE, source))
-    stage.secured.grant({user: [right for right in _rights(group, source)["topics-apply"] if right != mine]})
+    stage.secured.grant(
+        {user: [right for right in rights_of(group, source)["topics-apply"] if right != mine]}
+    )
     create_topics(stage.secured.open, [source], 2)
     others = [f"{source}.retry.100ms", f"{source}.dlq", f"{source}.dlq.state"]
     create_topics(
@@ -372,6 +286,30 @@ def test_waiting_retries_are_shown_and_hurried_with_exactly_these_rights(stage):
     code, told = stage.command(user, "retries", "hurry", "--all", "--yes", "--wait", "0s", "--why", "a test")
 
     assert (code, "0 failed" in told, "lacks" in told) == (0, True, False), told
+
+
+def _hands(stage, user):
+    """Exit codes, and all that is said, of a pause, its end, and a skip of the last record of the source and of the tier."""
+    commands = [("pause", "charge"), ("resume", "charge")]
+    for topic in (SOURCE, f"{SOURCE}.retry.100ms"):
+        send(stage.secured.open, topic, [Given(b"stuck")])
+        last = count_all(stage.secured.open, topic) - 1
+        commands.append(("skip", f"{topic}/0/{last}", "--yes", "--wait", "0s"))
+    codes, told = zip(*(stage.command(user, "worker", *command) for command in commands), strict=True)
+    return set(codes), "".join(told)
+
+
+def test_a_listener_is_paused_and_a_record_skipped_with_exactly_these_rights(stage):
+    codes, told = _hands(stage, stage.user_without("worker", None))
+
+    assert (codes, "lacks" in told) == ({0}, False), told
+
+
+@_without("worker")
+def test_pausing_and_skipping_without_one_right_say_which(stage, lacking):
+    codes, told = _hands(stage, stage.user_without("worker", lacking))
+
+    assert (codes <= {0, 1}, f"this user lacks the right {lacking}" in told) == (True, True), told
 
 
 def test_lag_is_shown_with_exactly_its_rights(stage):

@@ -82,6 +82,14 @@ def on_topic(operation: Operation, topic: str) -> Right:
     return Right(operation, Resource.TOPIC, topic)
 
 
+def asking_rights(dlq: str, state: str) -> tuple[Right, ...]:
+    """Gives what it takes to ask something of workers by a state topic, and to see what became of it."""
+    return (
+        on_topic(Operation.DESCRIBE, dlq),
+        *(on_topic(each, state) for each in (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)),
+    )
+
+
 def needs_of(
     plan: GroupPlan,
     wanted: Iterable[WantedTopic],
@@ -105,6 +113,7 @@ def needs_of(
         Need("dlq-look", "redrive dlq ls, show", look_acls(wanted)),
         Need("dlq-replay", "redrive dlq ls, show, replay, discard; console", replay_acls(plan, wanted)),
         Need("retries", "redrive retries ls, hurry, discard", retries_acls(plan, wanted)),
+        Need("worker", "redrive worker pause, resume, skip", worker_acls(plan, wanted)),
         Need("lag", "redrive lag", lag_acls(plan)),
     )
 
@@ -141,9 +150,13 @@ def _add_listener(found: "_Found", listener: ListenerPlan) -> None:
         found.add(Operation.WRITE, listener.dlq, "records that failed for good are put aside there")
     if listener.state:
         found.add(
-            Operation.READ, listener.state, "what `redrive retries hurry` and `discard` ask for stands there"
+            Operation.READ,
+            listener.state,
+            "what is asked for by `redrive retries` and `redrive worker` stands there",
         )
-        found.add(Operation.WRITE, listener.state, "what became of a discarded retry is written there")
+        found.add(
+            Operation.WRITE, listener.state, "what became of a discarded or skipped record is written there"
+        )
 
 
 def letter_acls(letters: GroupPlan) -> tuple[Acl, ...]:
@@ -241,6 +254,22 @@ def retries_acls(plan: GroupPlan, wanted: Iterable[WantedTopic]) -> tuple[Acl, .
             found.add(Operation.WRITE, topic.name, "workers read there what is to be done")
             found.add(Operation.DESCRIBE_CONFIGS, topic.name, "a state topic that forgets is refused")
     _add_readers(found)
+    return found.acls
+
+
+def worker_acls(plan: GroupPlan, wanted: Iterable[WantedTopic]) -> tuple[Acl, ...]:
+    """Gives what it takes to pause a listener, and to skip a record. Who asks processes over HTTP needs their token only."""
+    found = _Found()
+    for name in plan.topics:
+        found.add(Operation.READ, name, "a record that is to be skipped is looked at before")
+    for listener in plan.listeners:
+        found.add(Operation.DESCRIBE, listener.dlq, "its state topic is known by it")
+    for topic in wanted:
+        if topic.role is Role.STATE:
+            found.add(Operation.READ, topic.name, "what was said before, and what became of it, stands there")
+            found.add(Operation.WRITE, topic.name, "workers read there what is to be done")
+            found.add(Operation.DESCRIBE_CONFIGS, topic.name, "a state topic that forgets is refused")
+    found.add_right(Right(Operation.DESCRIBE, Resource.GROUP, plan.group), "what it has committed")
     return found.acls
 
 

@@ -42,11 +42,13 @@ from enum import StrEnum
 
 import msgspec
 
+from redrive.core.acls import asking_rights
 from redrive.core.notices import is_of_retries
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.deadletters.letters import Position
 from redrive.deadletters.topics import Dlq
 from redrive.errors import TopologyError
+from redrive.runtime.checks import require_rights
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import Cluster, Log, NewTopic, NotWritten, Write, Written
 
@@ -159,8 +161,10 @@ def require_state_topic(cluster: Cluster, log: Log, clock: Clock, *, dlq: str, s
     """
     Make the state topic beside a dead-letter topic if it isn't there, so that something can be asked of workers.
 
-    Raises TopologyError where that can't be: nothing was asked of anybody then. PortError.
+    Raises TopologyError where that can't be: nothing was asked of anybody then. PortError, also where this user lacks a right:
+    a producer that lacks all rights to write says less.
     """
+    require_rights(asking_rights(dlq, state), cluster)
     existing = cluster.describe()
     if dlq not in existing:
         raise TopologyError(

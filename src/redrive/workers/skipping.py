@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from redrive.core.acls import Operation, on_topic
 from redrive.core.metadata import identity_of
 from redrive.core.plan import GroupPlan, ListenerPlan
 from redrive.core.record import RawRecord, TopicPartition
@@ -10,6 +11,7 @@ from redrive.deadletters.replay import Desk
 from redrive.errors import TopologyError
 from redrive.retries.selection import Plan, Target
 from redrive.retries.tiers import done_by
+from redrive.runtime.checks import require_rights
 
 
 class Skippable(NamedTuple):
@@ -24,9 +26,11 @@ def find(desk: Desk, group: GroupPlan, at: Position) -> Skippable | str:
     """
     Gives the record at a position of a topic that the group reads; in words why there is nothing to skip.
 
-    Raises TopologyError for a topic that the group doesn't read, PortError.
+    Raises TopologyError for a topic that the group doesn't read, PortError, also where this user lacks a right.
     """
     listener = _listener_of(group, at.topic)
+    # Else a topic that this user may not see would look empty.
+    require_rights([on_topic(Operation.READ, at.topic)], desk.cluster)
     key = TopicPartition(at.topic, at.partition)
     first, end = (desk.cluster.offsets([key], when).get(key, 0) for when in ("earliest", "latest"))
     if at.offset >= end:
