@@ -254,7 +254,7 @@ may finish for at most `shutdown_timeout`, offsets are committed. A second one e
 the records whose handlers were running are read again by the next process.
 
 With `--workers` these are the supervisor's codes: 0 when all workers ended in order, 1 when one of them didn't (it failed, or had
-to be killed), 2 when a worker ended with 2 before any was ready. A worker that dies otherwise is restarted and ends nothing.
+to be killed), 2 when a worker ended with 2 before any was ready, 6 when one ended with 6. A worker that dies otherwise is restarted and ends nothing.
 
 Results go to stdout, everything else (log lines, problems) to stderr. With `--json` stdout holds exactly one object,
 also when the command fails: `{"error": "…"}`, for settings with `problems`, each with `where` and `what`. How a command is to be
