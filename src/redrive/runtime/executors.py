@@ -167,7 +167,8 @@ async def _next_run(invoker: Invoker, inbox: "asyncio.Queue[Run | None]") -> Run
     """
     while True:
         try:
-            await asyncio.sleep(0)
+            if not inbox.empty():  # else it waits anyway
+                await asyncio.sleep(0)
             return await inbox.get()
         except asyncio.CancelledError as error:
             invoker.outlive_cancellation(error)
