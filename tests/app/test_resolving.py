@@ -56,6 +56,8 @@ def test_resolved_listener_has_all_that_was_declared() -> None:
         ("none", RetryPolicy("5s")),
         ("key", RetryPolicy("1m", "10m", blocking="key")),
         ("partition", RetryPolicy("5s", blocking="partition")),
+        ("partition", RetryPolicy("5s", blocking="partition", after_dead_letter="block")),
+        ("key", RetryPolicy(blocking="key", after_dead_letter="divert")),
     ],
 )
 def test_orders_and_the_policies_that_fit_them(order: str, policy: RetryPolicy) -> None:
@@ -96,13 +98,6 @@ def test_app_can_be_resolved_again_after_it_was_mended() -> None:
 
 OPTIONS = [
     ({"order": "keys"}, "order='keys' is none of 'partition', 'key', 'none'"),
-    (
-        {"retry": RetryPolicy("5s", blocking="key", after_dead_letter="block"), "order": "key"},
-        (
-            "RetryPolicy(after_dead_letter='block'): to hold back what waited for a dead letter is something which this "
-            "version doesn't have yet; leave it out, and it goes on then"
-        ),
-    ),
     (
         {"retry": RetryPolicy("5s", blocking="key", park=True), "order": "key"},
         (

@@ -30,9 +30,11 @@ envelopes = st.builds(
     fingerprint=TEXT,
     listener=TEXT,
     replay_topic=TEXT,
+    holds=TEXT,
     replay_id=TEXT,
     replays=INT32,
     hops=INT32,
+    frees=TEXT,
 )
 
 NAMES = [line.header for dialect in (REDRIVE, *FOREIGN.values()) for line in dialect.fields]

@@ -25,6 +25,7 @@ _REFUSED = (
 _LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter"
 
 _LANES = "tests/sim/test_engine_lanes.py"
+_AFTERMATH = "tests/sim/test_aftermath.py"
 _LETTERS = "tests/app/test_on_dead_letter.py"
 _OFFSETS = "tests/core/test_offsets.py::TestTheMapOfOnePartition"
 _METADATA = "tests/core/test_metadata.py"
@@ -210,8 +211,8 @@ PLANTS = {
     ),
     "forgets in a crash which attempt comes next": Plant(
         "core/starts.py",
-        ", restored.heads)",
-        ")",
+        ", restored.heads, restored.ignored)",
+        ", ignored=restored.ignored)",
         (f"{_LANES}::test_after_a_crash_the_record_has_the_attempt_and_the_due_that_were_told",),
         r"\[\[0, 1\]|== \[\]",
     ),
@@ -235,5 +236,47 @@ PLANTS = {
         "            if is_too_large and self._chunk_chars < 0:\n",
         ("tests/core/test_commits.py::test_metadata_is_halved_until_it_passes_and_stays_so",),
         r"assert (\d+ == \d|dict_keys)",
+    ),
+    "lets a key go on behind a dead letter that blocks it": Plant(
+        "core/lane.py",
+        "        if offset not in self.heads.dying:\n",
+        "        if True:\n",
+        (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
+        r"\[2, 4\]",
+    ),
+    "forgets in a restart that a key is blocked": Plant(
+        "core/engine.py",
+        'if heads and listener.plan.policy.after_dead_letter == "release":',
+        "if heads:",
+        (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
+        r"\[2, 4\]",
+    ),
+    "frees a blocked key before its replay was handled": Plant(
+        "core/aftermath.py",
+        "            runs.append((wake_ms, record))\n",
+        "            runs.append((wake_ms, record))\n            self.handled(record)\n",
+        (f"{_AFTERMATH}::test_a_replay_that_fails_again_waits_in_front_and_blocks_again",),
+        r"\[(2, 1|1, 2)\]",
+    ),
+    "runs a replay though the partition that it frees is elsewhere": Plant(
+        "core/lane.py",
+        "        if self.frees and self.twin is None:\n            return False\n",
+        "",
+        (f"{_AFTERMATH}::test_a_replay_waits_until_the_partition_is_here_that_it_frees",),
+        "assert not",
+    ),
+    "goes on diverting while its key is replayed": Plant(
+        "core/aftermath.py",
+        " or key_lane.key in lane.recalled:",
+        ":",
+        (f"{_AFTERMATH}::test_diverted_records_follow_their_dead_letter_until_all_of_them_are_replayed",),
+        "True.*False|diverted",
+    ),
+    "leaves a key blocked whose letter was discarded": Plant(
+        "deadletters/selection.py",
+        'seen.replay_topic if seen.holds and target != seen.replay_topic else ""',
+        '""',
+        (f"{_AFTERMATH}::test_a_discarded_letter_frees_its_key_without_a_run",),
+        r"\[\], \[\]",
     ),
 }

@@ -162,6 +162,8 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "replays", f"{values['replays']}, the last by {values['replay_id'] or 'nobody knows'}"
     if values["replay_topic"]:
         yield "replay goes to", values["replay_topic"]
+    if values["holds"]:
+        yield "waiting for it", f"later records of its {values['holds']}, until it is replayed or discarded"
     if failure["fingerprint"]:
         yield "fingerprint", failure["fingerprint"]
     if values["unreadable_headers"]:

@@ -161,6 +161,8 @@ def _why(its: "PartitionLag", oldest: "Oldest | None", now_ms: float) -> "list[s
         return why
     if not oldest.is_ours:
         why.append("another group's, passed by when it is reached")
+    elif oldest.is_dead:
+        why.append("a dead letter, for which later ones wait: replay or discard it (redrive dlq)")
     elif oldest.due_ms is not None:
         when = oldest.due_ms - now_ms
         due = f"due in {_age(when)}" if when > 0 else f"due {_age(-when)} ago"

@@ -42,7 +42,7 @@ _LISTED = {
     "dead_lettered_ms": _MS, "reason": _TEXT, "group": _TEXT, "listener": _TEXT, "event_id": _TEXT,
     "source": {"type": ["object", "null"]}, "source_timestamp_ms": _MS, "failure": {"type": "object"},
     "attempts": _COUNT, "first_failed_ms": _MS, "last_failed_ms": _MS, "replays": _COUNT, "replay_id": _TEXT,
-    "replay_topic": _TEXT, "value_lost": _FLAG,
+    "replay_topic": _TEXT, "holds": _TEXT, "value_lost": _FLAG,
 }  # fmt: skip
 _PLAN = {
     "dry_run": _FLAG, "kind": _TEXT, "selected": _COUNT, "routes": {"type": "array", "items": {"type": "object"}},

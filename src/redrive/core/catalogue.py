@@ -383,6 +383,14 @@ _EVENTS = (
         at_once=5,
     ),
     LogEvent(
+        "lane-blocked",
+        "warning",
+        f"The dead letter of {_AT} holds back the later records of its %(blocking)s, over restarts too, until somebody replays "
+        "or discards it: redrive dlq replay %(dlq)s --event-id %(event_id)s (or discard), and they %(then)s until then.",
+        ("listener",),
+        at_once=5,
+    ),
+    LogEvent(
         "record-given-up",
         "error",
         f"Listener %(listener)s failed for good at {_AT} (%(reason)s, attempt %(attempt)s, %(type)s). The record is dropped, "

@@ -183,9 +183,11 @@ REDRIVE = Dialect(
         HeaderField("fingerprint", "redrive-fingerprint", _encode_text, _decode_text),
         HeaderField("listener", "redrive-listener", _encode_text, _decode_text),
         HeaderField("replay_topic", "redrive-replay-topic", _encode_text, _decode_text),
+        HeaderField("holds", "redrive-holds", _encode_text, _decode_text),
         HeaderField("replay_id", "redrive-replay-id", _encode_text, _decode_text),
         HeaderField("replays", "redrive-replays", _encode_int, _decode_count),
         HeaderField("hops", "redrive-hops", _encode_int, _decode_count),
+        HeaderField("frees", "redrive-frees", _encode_text, _decode_text),
     ),
 )
 
@@ -347,7 +349,7 @@ def replay_headers_only(envelope: Envelope) -> Envelope:
 #: replay) and the way back to the original.
 _MINIMAL = (
     "group", "attempt", "due_ms", "event_id", "source_topic", "source_partition", "source_offset", "first_failed_ms",
-    "reason", "listener", "replay_topic", "replay_id", "replays", "hops",
+    "reason", "listener", "replay_topic", "holds", "replay_id", "replays", "hops",
 )  # fmt: skip
 
 _SHRINK_STEPS: tuple[Callable[[Envelope], Envelope], ...] = (

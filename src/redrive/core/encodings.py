@@ -66,9 +66,13 @@ FIELDS: Mapping[str, FieldSort] = MappingProxyType(
         "fingerprint": _text_that("which dead letters are alike"),
         "listener": _text_that("the listener that failed"),
         "replay_topic": _text_that("where the group takes replays"),
+        "holds": _text_that(
+            "what waits until it was replayed or resolved: later records of its `key`, of its `partition`"
+        ),
         "replay_id": _text_that("the job that sent it again"),
         "replays": _number_of("how often it was replayed"),
         "hops": _number_of("how often it was posted on while it waited"),
+        "frees": _text_that("the job that resolved a dead letter: not to be run, what waits for it goes on"),
     }
 )
 

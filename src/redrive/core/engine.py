@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
+from redrive.core.aftermath import Aftermath, release
 from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
@@ -30,10 +31,6 @@ from redrive.core.waiting import WaitingRoom
 
 #: Runs that take longer are looked into this often, so that what they finished can be committed.
 HARVEST_INTERVAL_MS = 200.0
-#: Unacknowledged successors of one lane: beyond this its intake waits, so that memory stays bounded while the
-#: dead-letter topic is away. More of them than a commit's map can say (some 1,600 lone holes) cost repeats after a crash.
-PENDING_RECORDS = 10_000
-PENDING_BYTES = 16 << 20
 #: The first fetch after an assignment must not bring hundreds of records of a megabyte each.
 FIRST_RECORD_BYTES = 1 << 18
 FETCH_BYTES = 8 << 20
@@ -92,8 +89,9 @@ class Engine:
         self.notices = Heeding(
             self._outbox, self.successors, self._waiting, self._rests, self.lanes, self.listeners
         )
-        self._taking = Taking(self._rests, self.notices)
-        self._settling = Settling(self.successors, self.commits, self.notices)
+        self._aftermath = Aftermath(self.lanes, self.successors, plan.translator)
+        self._taking = Taking(self._rests, self.notices, self._aftermath)
+        self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath)
         #: Confirmed commits that resting lanes were told of.
         self._told = 0
         self._next_look_ms = 0.0
@@ -105,8 +103,11 @@ class Engine:
         self.forget(starts)
         for key, start in starts.items():
             listener, tier = self._roles[key.topic]
-            offsets = OffsetMap(start.offset or 0, start.restored, started=start.offset is not None)
-            lane = self.lanes[key] = Lane(key, listener, tier, offsets, start.heads)
+            heads, restored = start.heads, start.restored
+            if heads and listener.plan.policy.after_dead_letter == "release":
+                heads, restored = release(heads, restored)
+            offsets = OffsetMap(start.offset or 0, restored, started=start.offset is not None)
+            lane = self.lanes[key] = Lane(key, listener, tier, offsets, heads)
             lane.acked = start.acked
             if start.ignored:
                 listener.counters.ignored_metadata += 1
@@ -115,6 +116,11 @@ class Engine:
             listener.lanes.add(lane)
             if tier is not None:
                 self._waiting.lanes.append(lane)
+        for lane in self.lanes.values():
+            if lane.frees and lane.twin is None:
+                lane.twin = self.lanes.get(TopicPartition(lane.listener.plan.source, lane.key.partition))
+                if lane.twin is not None:
+                    self._make_ready(lane)
 
     def fetched(self, key: TopicPartition, records: list[RawRecord], now: Now) -> None:
         """Records of one partition, ascending. Those of a lane that is gone or going are left to its next owner."""
@@ -277,6 +283,9 @@ class Engine:
             if lane is not None:
                 lane.alive = False
                 lane.listener.lanes.discard(lane)
+                for other in lane.listener.lanes:
+                    if other.twin is lane:
+                        other.twin = None
         self._waiting.forget_dead()
         self._rests.forget_dead()
 
@@ -321,9 +330,7 @@ class Engine:
     # -- dispatch ------------------------------------------------------------------------------------------------
 
     def _make_ready(self, lane: Lane) -> None:
-        if not lane.is_ready:
-            lane.is_ready = True
-            lane.listener.ready.append(lane)
+        lane.make_ready()
 
     def _dispatch(self, listener: ListenerState, now: Now) -> None:
         """Start as many runs as there is room for, a lane after another."""
@@ -341,7 +348,7 @@ class Engine:
                 idle_turns -= 1  # the others have moved up
                 continue
             slot = listener.slot_for(lane)
-            if slot is not None and lane.pending < PENDING_RECORDS and lane.pending_bytes < PENDING_BYTES:
+            if slot is not None and lane.may_write():
                 slow = listener.brake.is_on or listener.outage is not None
                 if self._start(lane, slot, 1 if slow else most, now):
                     idle_turns = 0

@@ -41,8 +41,12 @@ class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     fingerprint: str = ""
     listener: str = ""
     replay_topic: str = ""
+    #: What waits until the letter was replayed or resolved: later records of its `key`, or of its `partition`; else "".
+    holds: str = ""
     #: Only on replayed records and what becomes of them: the job or call that sent it, and how often it was replayed.
     replay_id: str = ""
     replays: int = 0
     #: Moves of a delayed record towards its due time.
     hops: int = 0
+    #: Of what isn't to run, and only says that a dead letter was resolved: the job that did.
+    frees: str = ""

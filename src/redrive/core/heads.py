@@ -17,19 +17,21 @@ from redrive.core.schedule import NEVER_MS
 class Heads:
     """The heads of one partition. `restored`: what the owner before had committed; that counts as confirmed."""
 
-    __slots__ = ("_confirmed", "_envelopes", "_heads", "_must_tell", "_told", "_told_most")
+    __slots__ = ("_confirmed", "_envelopes", "_heads", "_must_tell", "_told", "_told_most", "dying")
 
     def __init__(self, restored: Mapping[int, Head]) -> None:
         self._heads: dict[int, Head] = dict(restored)
         self._confirmed: Mapping[int, Head] = dict(restored)
         #: What is known of them beyond what a commit can say: the last failure.
         self._envelopes: dict[int, Envelope] = {}
-        self._must_tell: set[int] = set()
+        self._must_tell: set[int] = {offset for offset, head in restored.items() if head.is_dead}
+        #: Records whose dead letter is on its way: those behind them wait for that, and then for a person.
+        self.dying: set[int] = set()
         self._told: Mapping[int, Head] | None = None
         self._told_most = HEADS_MOST
 
     def __len__(self) -> int:
-        return len(self._heads)
+        return len(self._heads.keys() | self.dying) if self.dying else len(self._heads)
 
     def __contains__(self, offset: int) -> bool:
         return offset in self._heads
@@ -52,6 +54,7 @@ class Heads:
 
     def drop(self, offset: int) -> None:
         """The record is finished."""
+        self.dying.discard(offset)
         if self._heads.pop(offset, None) is not None:
             self._envelopes.pop(offset, None)
             self._must_tell.discard(offset)
@@ -77,22 +80,35 @@ class Heads:
 
     def wait_of(self, offset: int, now_ms: float) -> int | None:
         """Until when a record must not run: -1 until a commit was confirmed; None when it may run now."""
+        if offset in self.dying:
+            return NEVER_MS
         head = self._heads.get(offset)
         if head is None:
             return None
+        if head.is_dead:
+            return NEVER_MS
         if head.due_ms > now_ms:
             return head.due_ms
         # The very value: that of an earlier attempt may say the same.
         is_told = offset not in self._must_tell or self._confirmed.get(offset) is head
         return None if is_told else -1
 
+    def died(self, offset: int, now_ms: int) -> None:
+        """Its dead letter is written."""
+        self.dying.discard(offset)
+        self._heads[offset] = Head.dead(now_ms)
+        self._envelopes.pop(offset, None)
+        self._must_tell.add(offset)
+        self._told = None
+
+    def is_dead(self, offset: int) -> bool:
+        """Whether its dead letter is written, and those behind it wait."""
+        head = self._heads.get(offset)
+        return head is not None and head.is_dead
+
     def confirm(self, told: Mapping[int, Head]) -> None:
         """A commit that told these was confirmed."""
         self._confirmed = told
-
-    def next_due_ms(self) -> int:
-        """The nearest due; `NEVER_MS` without any."""
-        return min((head.due_ms for head in self._heads.values()), default=NEVER_MS)
 
     def told(self, most: int = HEADS_MOST) -> Mapping[int, Head]:
         """

@@ -267,6 +267,10 @@ class _Look:
 
     def _head(self, lane: Lane, offset: int, head: Head) -> StuckSeen:
         envelope = lane.heads.envelope(offset)
+        if head.is_dead:
+            return self._stuck(
+                lane, offset, state="a dead letter, for which later ones wait", age_s=self._age_s(head.due_ms)
+            )
         is_due = head.due_ms <= self._now.wall_ms
         return self._stuck(
             lane,

@@ -8,6 +8,7 @@ to its end after their turn, so one busy key starves nobody.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 
 from redrive.core.heads import Heads
 from redrive.core.policy import Blocking, Order
@@ -64,12 +65,13 @@ class Taken:
 class KeyLanes:
     """
     All lanes of one partition. `key_of`: what a record is put into line by. `heads`: the partition's records that failed
-    and wait; a lane whose front is one that may not run yet *rests* until `wake`.
+    and wait; a lane whose front is one that may not run yet *rests* until `wake`, or until a record comes in behind where it
+    `looks_behind`.
     """
 
-    __slots__ = ("_heads", "_key_of", "_lanes", "_ready", "_resting", "waiting")
+    __slots__ = ("_heads", "_key_of", "_lanes", "_ready", "_resting", "looks_behind", "waiting")
 
-    def __init__(self, key_of: LaneKey, heads: Heads) -> None:
+    def __init__(self, key_of: LaneKey, heads: Heads, *, looks_behind: bool = False) -> None:
         self._key_of = key_of
         self._heads = heads
         self._lanes: dict[Hashable, KeyLane] = {}
@@ -77,6 +79,7 @@ class KeyLanes:
         self._resting: set[KeyLane] = set()
         #: Records that no worker has.
         self.waiting = 0
+        self.looks_behind = looks_behind
 
     def __len__(self) -> int:
         """How many lanes there are."""
@@ -102,6 +105,8 @@ class KeyLanes:
             if lane is None:
                 lane = lanes[key] = KeyLane(key)
                 ready.append(lane)
+            elif self.looks_behind:
+                self.wake(lane)
             lane.queue.append(record)
             count += 1
         self.waiting += count
@@ -159,6 +164,23 @@ class KeyLanes:
         if lane in self._resting:
             self._resting.discard(lane)
             self._ready.appendleft(lane)
+
+    def lane_at(self, offset: int, key: bytes | None) -> KeyLane | None:
+        """The lane of the record at this offset, with this key, while there is one."""
+        at: Hashable = b"" if self._key_of is _all_alike else offset
+        return self._lanes.get(key if key is not None and self._key_of is _by_key else at)
+
+    def drop_front(self, lane: KeyLane) -> None:
+        """The first record of a lane that no worker has is finished without a run."""
+        lane.queue.popleft()
+        self.waiting -= 1
+        if lane.queue:
+            self.wake(lane)
+            return
+        self._resting.discard(lane)
+        with suppress(ValueError):
+            self._ready.remove(lane)
+        del self._lanes[lane.key]
 
     def home(self, lanes: Iterable[KeyLane]) -> None:
         """For each time a lane is named, one of its records came back from a worker, finished or not."""

@@ -24,7 +24,7 @@ class Oldest:
 
     `since_ms`: when it was written; of a tier's record and of a head: when its first attempt failed. `attempt`: of its next
     run. `due_ms`: of these two. `failure`: kind and type of the last one, empty where none is told. `is_ours`: else another group's,
-    which is passed by.
+    which is passed by. `is_dead`: it became a dead letter, `since_ms`, and those behind it wait for that.
     """
 
     offset: int
@@ -33,6 +33,7 @@ class Oldest:
     due_ms: int | None = None
     failure: str = ""
     is_ours: bool = True
+    is_dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ def look_at_record(
     commit says of it, when it waits in its lane.
     """
     timestamp_ms = record.timestamp()[1]
+    if head is not None and head.is_dead:
+        return Oldest(record.offset(), head.first_failed_ms, is_dead=True)
     if head is not None:
         return Oldest(record.offset(), head.first_failed_ms, head.attempt + 1, head.due_ms)
     if tier is None:

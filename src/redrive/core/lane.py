@@ -6,7 +6,7 @@ second run can be queued behind the first without overtaking it. Or it is divide
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from math import inf
 
 import msgspec
@@ -15,7 +15,7 @@ from redrive.core.brake import WINDOW_MS, Brake
 from redrive.core.commands import Gate, Run
 from redrive.core.counters import ListenerCounters
 from redrive.core.heads import Heads
-from redrive.core.key_lanes import KeyLanes, lane_key
+from redrive.core.key_lanes import KeyLane, KeyLanes, lane_key
 from redrive.core.metadata import Head
 from redrive.core.offsets import OffsetMap
 from redrive.core.pausing import Pausing
@@ -52,6 +52,10 @@ LANES_BACKLOG_RECORDS = 20_000
 LANES_BYTES = 128 << 20
 #: What a fetched record takes besides its key, value and headers.
 FETCHED_OVERHEAD_BYTES = 600
+#: Unacknowledged successors of one lane: beyond this its intake waits, so that memory stays bounded while the
+#: dead-letter topic is away. More of them than a commit's map can say (some 1,600 lone holes) cost repeats after a crash.
+PENDING_RECORDS = 10_000
+PENDING_BYTES = 16 << 20
 OUTAGE_FIRST_MS = 1_000.0
 OUTAGE_MOST_MS = 60_000.0
 
@@ -282,6 +286,7 @@ class Lane:
         "acked",
         "acked_mono_ms",
         "alive",
+        "frees",
         "gate",
         "heads",
         "is_paused",
@@ -297,12 +302,14 @@ class Lane:
         "pending",
         "pending_bytes",
         "queue",
+        "recalled",
         "reposts",
         "rests_until_ms",
         "returned",
         "runs",
         "slot",
         "tier",
+        "twin",
         "waiting",
         "wakes_ms",
         "window",
@@ -329,9 +336,13 @@ class Lane:
         self.queue: deque[Batch] = deque()
         #: Records that failed and wait in the partition itself.
         self.heads = Heads(heads or {})
-        key_of = lane_key(listener.plan.order, listener.plan.policy.blocking)
         #: The lanes by key, where there are such.
-        self.keys = None if key_of is None else KeyLanes(key_of, self.heads)
+        self.keys = _key_lanes(listener.plan, self.heads)
+        #: Whether its records free what waits for dead letters; then nothing runs without `twin`, the source's partition.
+        self.frees = listener.plan.policy.after_dead_letter != "release" and bool(tier and not tier.delay_ms)
+        self.twin: Lane | None = None
+        #: Keys of which replayed records have come.
+        self.recalled: set[Hashable] = set()
         #: The wake times of a tier's records that are in these lanes, by offset.
         self.wakes_ms: dict[int, int] = {}
         #: The first record failed and is to be tried again in place, not before this.
@@ -363,6 +374,52 @@ class Lane:
         if self.heads:
             self.heads.drop(offset)
 
+    def letter_written(self, record: RawRecord, now_ms: int) -> None:
+        """All in-sync replicas have the record's dead letter: it is finished, or a hole in front of its lane."""
+        offset = record.offset()
+        if offset not in self.heads.dying:
+            self.finish(offset)
+            return
+        self.heads.died(offset, now_ms)
+        if (
+            self.keys is not None
+            and self.keys.looks_behind
+            and (lane := self.keys.lane_at(offset, record.key()))
+        ):
+            self.keys.wake(lane)
+            self.make_ready()
+
+    def free(self, offset: int, key: bytes | None) -> None:
+        """What waits for this dead letter goes on. Nothing, when none does."""
+        if not self.heads.is_dead(offset) or self.keys is None:
+            return
+        lane = self.keys.lane_at(offset, key)
+        if offset >= self.offsets.settled:
+            self.offsets.restore(offset)
+        elif lane is not None and lane.queue and lane.queue[0].offset() == offset:
+            self.drop_front(lane)
+            if not lane.queue or not self.heads.is_dead(lane.queue[0].offset()):
+                self.recalled.discard(key)
+        self.finish(offset)
+        self.make_ready()
+
+    def drop_front(self, lane: KeyLane) -> None:
+        """The first record of a lane is finished without a run."""
+        if self.keys is not None:
+            self.finish(lane.queue[0].offset())
+            self.keys.drop_front(lane)
+            self.listener.queued -= 1
+
+    def may_write(self) -> bool:
+        """Whether few enough successors are on their way that more may be caused."""
+        return self.pending < PENDING_RECORDS and self.pending_bytes < PENDING_BYTES
+
+    def make_ready(self) -> None:
+        """It may have work: it gets its turn."""
+        if not self.is_ready:
+            self.is_ready = True
+            self.listener.ready.append(self)
+
     def queued(self) -> int:
         """Fetched records of this source lane that no worker has yet."""
         if self.tier is not None:
@@ -375,9 +432,18 @@ class Lane:
         """Whether a run could be made of this lane now."""
         if self.is_stopping or self.gate.is_shut or now.wall_ms < self.rests_until_ms:
             return False
+        if self.frees and self.twin is None:
+            return False
         if self.queue or (self.keys is not None and self.keys.ready_count):
             return True
         return self.window.next_wake_ms() <= now.wall_ms
+
+
+def _key_lanes(plan: ListenerPlan, heads: Heads) -> KeyLanes | None:
+    key_of = lane_key(plan.order, plan.policy.blocking)
+    if key_of is None:
+        return None
+    return KeyLanes(key_of, heads, looks_behind=plan.policy.after_dead_letter == "divert")
 
 
 def _beside_value(record: RawRecord) -> int:

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Self
 
 import msgspec
 
@@ -36,12 +37,23 @@ _LEDGER_CHARS = 32 + 4 + 3 * 19 + 4
 class Head(msgspec.Struct, frozen=True):
     """
     A failing record that waits in its lane. `attempt`: the runs it had. `due_ms`: when the next one may begin.
-    `first_failed_ms`: when the first one failed. Times are epoch ms, UTC.
+    `first_failed_ms`: when the first one failed. Times are epoch ms, UTC. Or one that became a dead letter, for which those
+    behind it wait (`is_dead`): both times are then when that was.
     """
 
     attempt: int
     due_ms: int
     first_failed_ms: int
+
+    @classmethod
+    def dead(cls, now_ms: int) -> Self:
+        """The head of a record whose dead letter is written."""
+        return cls(0, now_ms, now_ms)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it became a dead letter. No number of attempts says it: a head that may run has had one at least."""
+        return not self.attempt
 
 
 #: No record that waits.

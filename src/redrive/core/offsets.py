@@ -77,6 +77,10 @@ class OffsetMap:
         other.close_all(offsets)
         return other
 
+    def restore(self, offset: int) -> None:
+        """Count an offset that wasn't fetched yet as finished by the owner before."""
+        self._restored = merge([*self._restored, (offset, offset + 1)])
+
     def restored_above(self, offset: int) -> bool:
         """Whether the map of the owner before knows finished records at or above `offset`."""
         return bool(self._restored) and self._restored[-1][1] > offset
@@ -131,3 +135,14 @@ class OffsetMap:
         frontier = self.frontier
         ranges = () if is_bare else self.finished_above_frontier()
         return frontier, encode_metadata(frontier, ranges, identity, heads=heads, budget=budget)
+
+
+def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Gives ranges ascending and apart."""
+    merged: list[Range] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return tuple(merged)

@@ -21,6 +21,7 @@ class Reason(StrEnum):
     CRASHED = "crashed"
     ASKED = "asked"
     TOO_LARGE = "too-large"
+    DIVERTED = "diverted"
 
 
 class Retry(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from math import ceil
 
+from redrive.core.aftermath import Aftermath
 from redrive.core.commands import Again, Failed, Gate, Run
 from redrive.core.commits import Commits
 from redrive.core.heeding import Heeding
@@ -18,10 +19,13 @@ _UNFINISHED: frozenset[Fate] = frozenset(["retried", "held", "stopped"])
 class Settling:
     """Settles runs, whole or as far as they came."""
 
-    def __init__(self, successors: Successors, commits: Commits, notices: Heeding) -> None:
+    def __init__(
+        self, successors: Successors, commits: Commits, notices: Heeding, aftermath: Aftermath
+    ) -> None:
         self._successors = successors
         self._commits = commits
         self._notices = notices
+        self._aftermath = aftermath
 
     def settle(self, run: Run, records: list[RawRecord], done: int, now: Now) -> bool:
         """
@@ -65,6 +69,11 @@ class Settling:
         if lane.heads:
             for offset in offsets:
                 lane.heads.drop(offset)
+        if lane.frees:
+            finished = set(offsets)
+            for record in records[run.settled : done]:
+                if record.offset() in finished:
+                    self._aftermath.handled(record)
         if run.is_of_tier:
             lane.listener.counters.lateness[lane.key.topic].add_all(run.late_ms())
 
@@ -81,6 +90,9 @@ class Settling:
             return "held"
         if fate == "dead":
             run.lane.listener.died_of(failed.failure.type, now.mono_ms)
+            run.is_held = self._aftermath.dies(run.lane, failed.record)
+        elif fate == "skipped" and run.lane.frees:
+            self._aftermath.handled(failed.record)
         return fate
 
     def again(self, lane: Lane, again: Again, now: Now) -> None:
@@ -131,13 +143,22 @@ class Settling:
         return True
 
     def _put_back(self, run: Run, first: int, end: int) -> None:
-        """These of the run's records go back into their lanes; a tier's wait for their turn in its window."""
+        """
+        These of the run's records go back into their lanes. A tier's wait for their turn in its window, but for those that
+        later ones of their key may not overtake.
+        """
         lane, records = run.lane, run.records[first:end]
-        if run.wakes_ms is not None:
-            _hold_again(lane, records, run.wakes_ms[first:end])
-        elif records and lane.keys is not None:
-            lane.keys.put_back(records, run.key_lanes[first:end])
+        if lane.keys is None or (run.wakes_ms is not None and lane.listener.plan.policy.blocking is None):
+            _hold_again(
+                lane, records, run.wakes_ms[first:end] if run.wakes_ms is not None else [0] * len(records)
+            )
+            return
+        lane.keys.put_back(records, run.key_lanes[first:end])
+        if run.wakes_ms is None:
             lane.listener.queued += len(records)
+        else:
+            wakes_ms = zip(records, run.wakes_ms[first:end], strict=True)
+            lane.wakes_ms.update((record.offset(), wake_ms) for record, wake_ms in wakes_ms)
 
 
 def _hold_again(lane: Lane, records: list[RawRecord], wakes_ms: list[int]) -> None:

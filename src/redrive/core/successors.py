@@ -132,6 +132,22 @@ class Successors:
         hops = min(envelope.hops + 1, MAX_COUNT)
         self._send(lane, record, msgspec.structs.replace(envelope, hops=hops), topic)
 
+    def divert(self, lane: Lane, record: RawRecord, hole: int, now: Now) -> None:
+        """Let a record that didn't run follow the dead letter of its key at offset `hole`."""
+        plan = lane.listener.plan
+        lane.listener.counters.dead[Reason.DIVERTED] += 1
+        envelope = msgspec.structs.replace(
+            source_envelope(record),
+            group=self._group,
+            last_failed_ms=int(now.wall_ms),
+            failure_message=f"not handled: it waited for {lane.key.topic}/{lane.key.partition}/{hole}, which died",
+            reason=Reason.DIVERTED,
+            listener=plan.name,
+            replay_topic=plan.replay,
+            holds="key",
+        )
+        self._send(lane, record, envelope, plan.dlq)
+
     def end(self, lane: Lane, record: RawRecord, notice: Notice, now: Now) -> None:
         """Write down that a person discarded or skipped a record; only then its offset, which is open, may pass."""
         reason = "skipped-by-operator" if notice.action == "skip" else "discarded"
@@ -154,7 +170,11 @@ class Successors:
             lane, record = pending.lane, pending.record
             lane.pending -= 1
             lane.pending_bytes -= len(record)
-            if lane.alive:
+            if not lane.alive:
+                continue
+            if pending.is_dead_letter:
+                lane.letter_written(record, int(now.wall_ms))
+            else:
                 lane.finish(record.offset())
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
@@ -202,9 +222,13 @@ class Successors:
             fingerprint=failed.failure.fingerprint,
             listener=plan.name,
             replay_topic=plan.replay,
+            holds=_holds(lane),
         )
         fields = {**_failure_fields(lane, failed, action.reason), "event_id": envelope.event_id}
         self._outbox.append(Report("dead-letter", fields))
+        if lane.tier is None and envelope.holds:
+            then = "wait" if plan.policy.after_dead_letter == "block" else "become dead letters too"
+            self._outbox.append(Report("lane-blocked", {**fields, "blocking": envelope.holds, "then": then}))
         self._send(lane, failed.record, envelope, plan.dlq)
 
     def _too_large(self, pending: Pending, now: Now) -> None:
@@ -362,6 +386,12 @@ def _roll(failed: Failed) -> float:
     text = f"{record.topic()}/{record.partition()}/{record.offset()}/{failed.attempt}"
     # Not a checksum: offsets that differ in one digit would be rolled side by side.
     return int.from_bytes(hashlib.blake2s(text.encode(), digest_size=4).digest()) / 2**32
+
+
+def _holds(lane: Lane) -> str:
+    """What waits for a dead letter of this lane."""
+    policy = lane.listener.plan.policy
+    return policy.blocking or "" if policy.after_dead_letter != "release" else ""
 
 
 def _position(lane: Lane, record: RawRecord) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 
+from redrive.core.aftermath import Aftermath
 from redrive.core.commands import Gate, Run
 from redrive.core.heeding import Heeding
 from redrive.core.key_lanes import KeyLane
@@ -10,14 +11,16 @@ from redrive.core.metadata import HEADS_MOST
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord
 from redrive.core.resting import Rests
+from redrive.core.schedule import NEVER_MS
 
 
 class Taking:
     """Makes runs. `rests`: where lanes go whose first record may not run yet. `notices`: which records must not run at all."""
 
-    def __init__(self, rests: Rests, notices: Heeding) -> None:
+    def __init__(self, rests: Rests, notices: Heeding, aftermath: Aftermath) -> None:
         self._rests = rests
         self._notices = notices
+        self._aftermath = aftermath
 
     def run_of(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
         """A run of up to `most` records; None when there is nothing to run after all."""
@@ -88,11 +91,16 @@ class Taking:
             return None
         if lane.tier is not None and keys.waiting < most:
             due = lane.window.take(now.wall_ms, most)
+            if lane.frees:
+                due = self._aftermath.arrived(lane, due)
             lane.wakes_ms.update((record.offset(), wake_ms) for wake_ms, record in due)
             keys.add(record for _, record in due)
 
         def rest(key_lane: KeyLane, wake_ms: int) -> None:
-            self._rests.until(lane, key_lane, wake_ms)
+            if wake_ms == NEVER_MS:
+                self._aftermath.behind(lane, key_lane, now)
+            else:
+                self._rests.until(lane, key_lane, wake_ms)
 
         # Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits.
         is_full = lane.listener.plan.policy.blocking is not None and len(lane.heads) + lane.runs >= HEADS_MOST

@@ -38,7 +38,8 @@ class Glance(NamedTuple):
     """
     What letters are counted and selected by. All texts, "" where a header is missing or can't be read.
 
-    `dialect`: whose words these are, "" for nobody's that is known. `source_topic`: of foreign letters only.
+    `holds`: what waits for it, "" for nothing. `dialect`: whose words these are, "" for nobody's that is known.
+    `source_topic`: of foreign letters only.
     """
 
     group: str
@@ -46,6 +47,7 @@ class Glance(NamedTuple):
     failure_type: str
     event_id: str
     replay_topic: str
+    holds: str = ""
     source_topic: str = ""
     dialect: str = ""
 
@@ -61,6 +63,7 @@ _GLANCED = {
     "redrive-failure-type": 2,
     "redrive-id": 3,
     "redrive-replay-topic": 4,
+    "redrive-holds": 5,
 }
 _index_of = _GLANCED.get
 
@@ -79,6 +82,7 @@ def glance(headers: Headers | None, translator: Translator = PLAIN) -> Glance:
             said.failure_type,
             said.event_id,
             said.replay_topic,
+            said.holds,
             said.source_topic,
             _author(reading),
         )
@@ -191,3 +195,22 @@ def copy_of(letter: Letter, *, job: str, now_ms: int, translator: Translator = P
     partition = -1 if said.source_partition is None else said.source_partition
     kept = translator.without_bookkeeping(headers_of(letter.record))
     return Copy([*kept, *write_headers(fresh)], said.source_topic, partition)
+
+
+def release_of(letter: Letter, *, job: str, now_ms: int) -> Copy:
+    """Gives the headers of what frees the records that wait for a letter: it names the letter's source, and isn't run."""
+    said = letter.envelope
+    fresh = Envelope(
+        group=said.group,
+        due_ms=now_ms,
+        event_id=said.event_id,
+        source_topic=said.source_topic,
+        source_partition=said.source_partition,
+        source_offset=said.source_offset,
+        frees=job,
+    )
+    return Copy(
+        [*write_headers(fresh)],
+        said.source_topic,
+        -1 if said.source_partition is None else said.source_partition,
+    )

@@ -93,6 +93,7 @@ def portray(letter: Letter, mark: Mark | None, changes: Sequence[Mark | Release]
         "replays": said.replays,
         "replay_id": said.replay_id,
         "replay_topic": said.replay_topic,
+        "holds": said.holds,
         "value_lost": letter.has_lost_its_value,
         "unreadable_headers": list(letter.unreadable),
         "headers": [[name, header_text(value)] for name, value in foreign_headers(headers_of(record))],

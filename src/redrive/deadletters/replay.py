@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from redrive.core.acls import ADVICE, Operation, Right, explain_lacking, on_topic
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.translator import PLAIN, Translator
-from redrive.deadletters.letters import Position, copy_of, read_letter
+from redrive.deadletters.letters import Copy, Position, copy_of, read_letter, release_of
 from redrive.deadletters.pace import Pace
 from redrive.deadletters.selection import Entry, Plan
 from redrive.deadletters.states import Author, Claim, State, StateBook
@@ -123,23 +123,60 @@ class Job:
                 self._copy(entry, record, counts, now_ms) for entry, record in items if record is not None
             ]
             pace.count(len(writes))
-            return self._desk.log.write_many(writes)
+            return self._free(items, self._desk.log.write_many(writes), counts)
 
-        def there() -> Iterator[Item]:
-            for entry, record in read_entries(self._desk.log, self._with_targets(counts)):
-                if record is None:
-                    self._account(entry.position, "not found", "it is gone from its topic")
-                else:
-                    yield entry, record
-
-        batches = _batches(there(), pace.slice_of(BATCH_LETTERS))
+        batches = _batches(self._there(self._with_targets(counts)), pace.slice_of(BATCH_LETTERS))
         return self._run(batches, send, State.REPLAYED, lambda: pace.wait(self._stop), tell)
 
     def discard(self, tell: Tell = lambda _, __: None) -> Report:
-        """Mark the letters as discarded. They stay where they are. Raises TopologyError, as `replay`."""
-        batches = _batches(((entry, None) for entry in self._plan.entries), BATCH_LETTERS)
-        nowhere = Written(-1, -1)
-        return self._run(batches, lambda items: [nowhere] * len(items), State.DISCARDED, lambda: None, tell)
+        """
+        Mark the letters as discarded. They stay where they are; records that wait for one of them are told to go on. Raises
+        TopologyError, ReplayRefused, as `replay`.
+        """
+        is_waited_for = any(entry.frees for entry in self._plan.entries)
+        counts = self._partitions() if is_waited_for else {}
+        entries = list(self._with_targets(counts)) if is_waited_for else self._plan.entries
+        held = self._there(entry for entry in entries if entry.frees)
+        rest: Iterator[Item] = ((entry, None) for entry in entries if not entry.frees)
+        batches = chain(_batches(held, BATCH_LETTERS), _batches(rest, BATCH_LETTERS))
+
+        def free(items: Sequence[Item]) -> Sequence[Written | NotWritten]:
+            return self._free(items, [Written(-1, -1)] * len(items), counts)
+
+        return self._run(batches, free, State.DISCARDED, lambda: None, tell)
+
+    def _there(self, entries: Iterable[Entry]) -> Iterator[Item]:
+        for entry, record in read_entries(self._desk.log, entries):
+            if record is None:
+                self._account(entry.position, "not found", "it is gone from its topic")
+            else:
+                yield entry, record
+
+    def _free(
+        self, items: Sequence[Item], answers: Sequence[Written | NotWritten], counts: Mapping[str, int]
+    ) -> Sequence[Written | NotWritten]:
+        """Tell what waits for these letters to go on; their answers, those of the telling where that failed."""
+        now_ms = int(self._desk.clock.wall_ms())
+        told = [
+            (at, record, entry.frees)
+            for at, (entry, record) in enumerate(items)
+            if entry.frees and record is not None and isinstance(answers[at], Written)
+        ]
+        if not told:
+            return answers
+        releases = [self._release(record, topic, counts, now_ms) for _, record, topic in told]
+        after = list(answers)
+        for (at, _, topic), answer in zip(told, self._desk.log.write_many(releases), strict=True):
+            if not isinstance(answer, Written):
+                what = f"{topic}, by which what waits for it is told to go on: {answer.detail}"
+                # A copy that was sent elsewhere can't be taken back.
+                after[at] = NotWritten(what, answer.is_certain and items[at][0].target == "")
+        return after
+
+    def _release(self, record: RawRecord, topic: str, counts: Mapping[str, int], now_ms: int) -> Write:
+        letter = read_letter(record, self._desk.translator)
+        release = release_of(letter, job=self._author.job, now_ms=now_ms)
+        return Write(topic, record.key(), None, release.headers, _partition_of(release, topic, counts))
 
     def _run(
         self,
@@ -180,11 +217,13 @@ class Job:
         dlqs = [self._books[topic].dlq for topic in {entry.position.topic for entry in self._plan.entries}]
         on_state = (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
         rights: list[Right] = [on_topic(each, dlq.state) for dlq in dlqs for each in on_state]
+        targets: list[str] = []
         if end is State.REPLAYED:
-            targets = dict.fromkeys(entry.target for entry in self._plan.entries)
-            rights += [on_topic(Operation.WRITE, target) for target in targets]
+            targets = [entry.target for entry in self._plan.entries]
             # Else its partitions were unknown, and a copy would go where its key says.
             rights += [on_topic(Operation.DESCRIBE, dlq.source) for dlq in dlqs if dlq.source]
+        targets += [entry.frees for entry in self._plan.entries if entry.frees]
+        rights += [on_topic(Operation.WRITE, target) for target in dict.fromkeys(targets)]
         if lacking := find_lacking_rights(rights, self._desk.cluster):
             raise ReplayRefused(f"nothing was sent or marked: {explain_lacking(lacking)}. {ADVICE}")
 
@@ -222,9 +261,7 @@ class Job:
         translator = self._desk.translator
         letter = read_letter(record, translator)
         copy = copy_of(letter, job=self._author.job, now_ms=now_ms, translator=translator)
-        count = counts[entry.target]
-        keeps = count == counts.get(copy.source_topic) and 0 <= copy.source_partition < count
-        partition = copy.source_partition if keeps else -1
+        partition = _partition_of(copy, entry.target, counts)
         return Write(entry.target, record.key(), record.value(), copy.headers, partition)
 
     def _partitions(self) -> Mapping[str, int]:
@@ -233,11 +270,13 @@ class Job:
 
     def _with_targets(self, counts: Mapping[str, int]) -> Iterator[Entry]:
         for entry in self._plan.entries:
-            if entry.target in counts:
+            missing = [topic for topic in (entry.target, entry.frees) if topic and topic not in counts]
+            if not missing:
                 yield entry
-            else:
-                why = f"topic {entry.target!r} doesn't exist; `redrive topics apply` creates it, or give --to"
-                self._account(entry.position, "failed", why)
+                continue
+            way_out = ", or give --to" if missing[0] == entry.target else ""
+            why = f"topic {missing[0]!r} doesn't exist; `redrive topics apply` creates it{way_out}"
+            self._account(entry.position, "failed", why)
 
     def _account(self, position: Position, what: What, why: str) -> None:
         """What became of a letter that wasn't done; the first word counts."""
@@ -266,6 +305,13 @@ class Job:
             troubles=tuple(self._troubles),
             causes=self._causes,
         )
+
+
+def _partition_of(copy: Copy, topic: str, counts: Mapping[str, int]) -> int:
+    """The number that the source's had, where the topic has as many; -1: where its key says."""
+    count = counts[topic]
+    keeps = count == counts.get(copy.source_topic) and 0 <= copy.source_partition < count
+    return copy.source_partition if keeps else -1
 
 
 def read_entries(log: Log, entries: Iterable[Entry]) -> Iterator[Item]:

@@ -92,7 +92,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """
     One letter of a plan. `target`: where its copy goes; `over`: the job that it has to be taken from, see `states`;
-    `dialect`: whose letter it is.
+    `dialect`: whose letter it is. `frees`: the topic by which records that wait for it are told to go on, "" where none
+    wait, or where its copy tells them.
     """
 
     position: Position
@@ -101,6 +102,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     target: str = ""
     over: str | None = None
     dialect: str = REDRIVE.name
+    frees: str = ""
 
     @property
     def is_foreign(self) -> bool:
@@ -211,13 +213,15 @@ class _Planner:
                     self.left_out[why] += 1
                     continue
                 self.candidate_count += 1
+                target = self._target(seen) if self._kind == "replay" else ""
                 yield Entry(
                     position,
                     letter_ms,
                     seen.reason,
-                    self._target(seen) if self._kind == "replay" else "",
+                    target,
                     None if mark is None else mark.job,
                     seen.dialect,
+                    seen.replay_topic if seen.holds and target != seen.replay_topic else "",
                 )
 
     def missing(self) -> tuple[str, ...]:

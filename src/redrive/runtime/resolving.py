@@ -275,11 +275,6 @@ def _retry_problems(retry: Any, order: Order, give_up: GiveUp) -> Iterator[str]:
         yield f"order={order!r} is none of {_choices(Order)}"
     elif unfit := list(misfits(retry, order, give_up)):
         yield from unfit
-    elif retry.after_dead_letter != "release":
-        yield (
-            f"RetryPolicy(after_dead_letter={retry.after_dead_letter!r}): to hold back what waited for a dead letter is "
-            f"something {_NOT_YET}; leave it out, and it goes on then"
-        )
     elif retry.park:
         yield (
             f"RetryPolicy(park=True): to wait in a topic instead of in memory is something {_NOT_YET}; leave it out, and the "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from redrive.app import App
 from redrive.core.commands import Report
@@ -154,13 +154,23 @@ class Harness:
         Send dead letters back, as `redrive dlq replay` does, and let the app handle them: those named, else all that
         are open. What is named may be poison. Gives the account of it. Raises ReplayRefused, TopologyError.
         """
+        return self._operate("replay", letters)
+
+    def discard(self, *letters: DeadLetter) -> ReplayReport:
+        """
+        Discard dead letters, as `redrive dlq discard` does: those named, else all that are open. What waits for them goes on.
+        Raises as `replay`.
+        """
+        return self._operate("discard", letters)
+
+    def _operate(self, kind: Literal["replay", "discard"], letters: Sequence[DeadLetter]) -> ReplayReport:
         books = self._books()
         selection = Selection(at=frozenset(letter.position for letter in letters), everything=not letters)
         desk = Desk(self.cluster.admin(), self.cluster.log(), self.clock, self._plan.translator)
-        plan = make_plan(selection, books, desk.log, kind="replay", translator=desk.translator)
+        plan = make_plan(selection, books, desk.log, kind=kind, translator=desk.translator)
         self._jobs += 1
         job = Job(desk, plan, books, Author("the test", f"test-{self._jobs}"), threading.Event())
-        report = job.replay()
+        report = job.replay() if kind == "replay" else job.discard()
         self._settle()
         return report
 
