@@ -265,6 +265,17 @@ def test_what_is_finished_was_deleted_or_is_not_there_yet_is_nothing_to_skip():
     ]
 
 
+def test_a_partition_that_is_not_there_is_told_and_so_is_a_topic():
+    group = Group(partitions=1)  # no process has made its tiers yet
+    found = [
+        find(group.desk, group.plan, Position(*at)) for at in (("orders", 1, 0), ("orders.retry.30s", 0, 0))
+    ]
+    assert found == [
+        "there is no partition 1 of orders, which has 1",
+        "there is no partition 0 of orders.retry.30s, which has 0",
+    ]
+
+
 def test_a_topic_that_the_group_does_not_read_is_refused():
     group = Group()
     group.start()

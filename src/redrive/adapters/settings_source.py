@@ -34,7 +34,10 @@ _NEVER_TOLD = frozenset({"console.token", "http_token"})
 
 
 def load_settings(
-    *, config_file: Path | None = None, overrides: Mapping[str, object] = MappingProxyType({})
+    *,
+    config_file: Path | None = None,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+    needs_kafka: bool = True,
 ) -> Settings:
     """
     Gives the settings of an app from, strongest first: `overrides`, the environment, the file, the defaults.
@@ -42,7 +45,8 @@ def load_settings(
     `config_file`: by default `redrive.toml` in the working directory, if it is there. `overrides`: what the app or
     a command says, values by path (`{"bootstrap_servers": …, "kafka": {…}}`), None for not given. In the environment
     names start with `REDRIVE_`, those of client settings with `REDRIVE_KAFKA__` (`REDRIVE_KAFKA__SECURITY_PROTOCOL` is
-    `security.protocol`); an empty variable is as good as none.
+    `security.protocol`); an empty variable is as good as none. `needs_kafka` False: for who asks processes only, so that nobody
+    need know where Kafka is.
 
     Raises SettingsError with all problems at once, each with its path and where it came from: unknown names, values
     that can't be read, contradictions, a file that is missing or no TOML. No value of a secret is ever in it.
@@ -57,6 +61,8 @@ def load_settings(
         origins |= layer.origins
     settings, unread = _read(values, options)
     told = {problem.where for problem in unread}
+    if not (needs_kafka or settings.bootstrap_servers):
+        told.add("bootstrap_servers")
     found = [*unread, *(problem for problem in settings.problems() if problem.where not in told)]
     problems = [problem for layer in layers for problem in layer.problems]
     problems += [Problem(_at(where, _origin_of(where, origins)), what) for where, what in found]

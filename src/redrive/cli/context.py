@@ -98,9 +98,11 @@ def load_if_named(
     bootstrap_servers: str | None = None,
     config: Path | None = None,
     overrides: Mapping[str, object] = _NOTHING,
+    needs_kafka: bool = True,
 ) -> MaybeLoaded:
     """
-    Import the app if one is named anywhere, and read the settings; `overrides` as for `load`.
+    Import the app if one is named anywhere, and read the settings; `overrides` as for `load`. `needs_kafka` False: without an
+    app nobody need say where Kafka is.
 
     Raises LoadError, ListenerError or SettingsError.
     """
@@ -112,7 +114,7 @@ def load_if_named(
     from redrive.adapters.settings_source import load_settings
 
     asked = {"bootstrap_servers": bootstrap_servers, **overrides}
-    return MaybeLoaded(None, load_settings(config_file=config, overrides=asked))
+    return MaybeLoaded(None, load_settings(config_file=config, overrides=asked, needs_kafka=needs_kafka))
 
 
 def named_elsewhere(config: Path | None) -> str:

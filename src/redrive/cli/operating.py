@@ -58,13 +58,14 @@ class Doing(NamedTuple):
     ] = None
 
 
-def find_app(where: Where) -> MaybeLoaded:
-    """Gives the app, if one is named, with the settings."""
+def find_app(where: Where, *, needs_kafka: bool = True) -> MaybeLoaded:
+    """Gives the app, if one is named, with the settings. `needs_kafka` False: where Kafka is need not be known."""
     return load_if_named(
         where.app_name,
         app_dir=where.app_dir,
         bootstrap_servers=where.bootstrap_servers,
         config=where.config,
+        needs_kafka=needs_kafka,
     )
 
 

@@ -12,6 +12,7 @@ from redrive.cli.output import Output, reporting
 from redrive.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from redrive.cli.worker_view import Asked
     from redrive.core.inspection import WorkersSeen
     from redrive.core.plan import GroupPlan, ListenerPlan
     from redrive.core.settings import Settings
@@ -60,7 +61,9 @@ def ls(where: Where, at: At = None) -> None:
     from redrive.cli import worker_view
 
     with reporting(as_json=where.json) as output:
-        worker_view.show_list(output, _asked(at, find_app(where).settings, output))
+        asked = _asked(at, find_app(where, needs_kafka=False).settings)
+        worker_view.show_list(output, asked)
+        _exit_unless_complete(asked)
 
 
 @app.command()
@@ -80,7 +83,15 @@ def dump(
     from redrive.cli import worker_view
 
     with reporting(as_json=where.json) as output:
-        worker_view.show_dump(output, _asked(at, find_app(where).settings, output), listener)
+        asked = _asked(at, find_app(where, needs_kafka=False).settings)
+        names = {each.name for worker in asked.seen.workers for each in worker.listeners}
+        if listener is not None and listener not in names:
+            raise typer.BadParameter(
+                f"no process that answers has listener {listener!r}, but {', '.join(sorted(names))}",
+                param_hint="--listener",
+            )
+        worker_view.show_dump(output, asked, listener)
+        _exit_unless_complete(asked)
 
 
 @app.command()
@@ -204,12 +215,22 @@ def _by(who: str | None) -> str:
     return (who or whoami())[:_SAID_MOST]
 
 
-def _asked(at: Sequence[str] | None, settings: "Settings", output: Output) -> "WorkersSeen":
-    """What processes are at; tells who doesn't answer. Exits where nobody does."""
+def _exit_unless_complete(asked: "Asked") -> None:
+    if asked.unanswered or asked.seen.silent:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _asked(at: Sequence[str] | None, settings: "Settings") -> "Asked":
+    """What processes are at, and who doesn't answer. Raises PortError where nobody does."""
     from redrive.adapters.worker_http import ask_workers
+    from redrive.cli.worker_view import Asked
     from redrive.core.inspection import WorkersSeen
+    from redrive.core.settings import is_address
     from redrive.errors import PortError, SettingsError
 
+    for address in at or ():
+        if not is_address(address):
+            raise typer.BadParameter(f"{address!r} is no address: write HOST:PORT", param_hint="--at")
     addresses = list(at or ([settings.http] if settings.http else []))
     missing = [
         (
@@ -222,20 +243,19 @@ def _asked(at: Sequence[str] | None, settings: "Settings", output: Output) -> "W
     if missing:
         raise SettingsError(missing)
     found: list[WorkersSeen] = []
-    problems: list[PortError] = []
+    problems: list[str] = []
     for address in addresses:
         try:
             found.append(ask_workers(address, settings.http_token))
         except PortError as error:
-            problems.append(error)
+            problems.append(str(error))
     if not found:
-        raise PortError("; ".join(map(str, problems)))
-    for problem in problems:
-        output.note(str(problem))
-    return WorkersSeen(
+        raise PortError("; ".join(problems))
+    seen = WorkersSeen(
         workers=tuple(worker for each in found for worker in each.workers),
         silent=tuple(number for each in found for number in each.silent),
     )
+    return Asked(seen, tuple(problems))
 
 
 def _seen_by(at: Sequence[str] | None, settings: "Settings") -> "WorkersSeen | None":
@@ -245,6 +265,6 @@ def _seen_by(at: Sequence[str] | None, settings: "Settings") -> "WorkersSeen | N
     if not settings.http_token or not (at or settings.http):
         return None
     try:
-        return _asked(at, settings, Output(as_json=True))
+        return _asked(at, settings).seen
     except RedriveError:
         return None

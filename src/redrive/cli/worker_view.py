@@ -1,7 +1,7 @@
 """What `redrive worker` says: tables and lines for people, values for programs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,18 +17,26 @@ from redrive.workers.skipping import Skippable
 _NOTHING = "-"
 
 
-def show_list(output: Output, seen: WorkersSeen) -> None:
+class Asked(NamedTuple):
+    """What processes are at, and of those that don't answer why."""
+
+    seen: WorkersSeen
+    unanswered: tuple[str, ...] = ()
+
+
+def show_list(output: Output, asked: Asked) -> None:
     """The answer of `ls`."""
+    seen = asked.seen
     output.table(
         ["worker", "process", "ready", "partitions", "at work", "longest", "held", "stuck", "listeners"],
         [_row(worker) for worker in seen.workers],
     )
-    _tell_silent(output, seen)
-    output.result(msgspec.to_builtins(seen))
+    _tell_rest(output, asked)
 
 
-def show_dump(output: Output, seen: WorkersSeen, listener: str | None) -> None:
+def show_dump(output: Output, asked: Asked, listener: str | None) -> None:
     """The answer of `dump`; of one `listener` where a person named it."""
+    seen = asked.seen
     if listener is not None:
         seen = msgspec.structs.replace(
             seen, workers=tuple(_only(worker, listener) for worker in seen.workers)
@@ -39,8 +47,7 @@ def show_dump(output: Output, seen: WorkersSeen, listener: str | None) -> None:
             _show_listener(output, each, worker.now_ms)
         _show_partitions(output, worker)
         output.line()
-    _tell_silent(output, seen)
-    output.result(msgspec.to_builtins(seen))
+    _tell_rest(output, Asked(seen, asked.unanswered))
 
 
 def show_said(output: Output, said: Pausing, before: Pausing | None) -> None:
@@ -227,9 +234,12 @@ def _only(worker: WorkerState, listener: str) -> WorkerState:
     )
 
 
-def _tell_silent(output: Output, seen: WorkersSeen) -> None:
-    for number in seen.silent:
+def _tell_rest(output: Output, asked: Asked) -> None:
+    for number in asked.seen.silent:
         output.note(f"worker {number} didn't answer: it is starting, ending, or hangs")
+    for why in asked.unanswered:
+        output.note(why)
+    output.result({**msgspec.to_builtins(asked.seen), "unanswered": asked.unanswered})
 
 
 def _process(worker: WorkerState) -> str:

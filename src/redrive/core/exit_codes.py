@@ -39,7 +39,8 @@ class ExitCode(IntEnum):
         "done in part",
         (
             "`topics apply` created some topics and failed at others; some letters of a replay were not "
-            "sent; some of a `retries discard` came too late"
+            "sent; some of a `retries discard` came too late; of the processes that `worker ls` asked some didn't "
+            "answer; the record of a `worker skip` isn't got past yet"
         ),
     )
     DIFFERENCES = (

@@ -326,9 +326,14 @@ def _times(settings: Settings) -> _Problems:
         )
 
 
+def is_address(text: str) -> bool:
+    """Whether it is `host:port`."""
+    matched = _ADDRESS.fullmatch(text)
+    return matched is not None and int(matched[1]) <= 65_535
+
+
 def _address(settings: Settings) -> _Problems:
-    matched = _ADDRESS.fullmatch(settings.http)
-    if settings.http and (matched is None or int(matched[1]) > 65_535):
+    if settings.http and not is_address(settings.http):
         yield "http", f"{settings.http!r} is no address to serve at: write host:port, such as 127.0.0.1:9600"
     yield from _token("http_token", settings.http_token)
 

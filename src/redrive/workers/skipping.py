@@ -31,13 +31,17 @@ def find(desk: Desk, group: GroupPlan, at: Position) -> Skippable | str:
     listener = _listener_of(group, at.topic)
     # Else a topic that this user may not see would look empty.
     require_rights([on_topic(Operation.READ, at.topic)], desk.cluster)
+    info = desk.cluster.describe([at.topic]).get(at.topic)
+    if info is None or at.partition >= info.partitions:
+        return (
+            f"there is no partition {at.partition} of {at.topic}, which has {info.partitions if info else 0}"
+        )
     key = TopicPartition(at.topic, at.partition)
     first, end = (desk.cluster.offsets([key], when).get(key, 0) for when in ("earliest", "latest"))
     if at.offset >= end:
         return f"there is no record yet: {at.topic}/{at.partition} ends at {end}"
     if at.offset < first:
         return f"it was deleted by retention: {at.topic}/{at.partition} begins at {first}"
-    info = desk.cluster.describe()[at.topic]
     identity = identity_of(desk.cluster.cluster_id(), info.topic_id or at.topic)
     done = done_by(desk.cluster, group.group, [key], identity).get(at.partition)
     if done is not None and (at.offset < done.settled or done.was_finished(at.offset)):
