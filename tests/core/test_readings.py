@@ -295,6 +295,21 @@ def test_assigned_and_paused_partitions_are_counted_by_topic():
     assert count(world, catalogue.PAUSED_PARTITIONS, TIER) == 1
 
 
+def test_heads_are_counted_and_what_waits_for_a_handler_until_it_is_handled():
+    world = World(plan_of("30s", order="key", blocking="key"))
+    world.assign(P0)
+    world.append(SOURCE, count=3)
+    world.fetch(P0)
+    world.work(outcomes=["transient"])
+    assert (count(world, catalogue.HEADS), count(world, catalogue.QUEUED)) == (1, 1)
+    world.pass_time(1_000)
+    world.answer_commit()
+    world.work(outcomes=["ok"] * 3)
+    world.pass_time(30_000)
+    world.work(outcomes=["ok"] * 3)
+    assert (count(world, catalogue.HEADS), count(world, catalogue.QUEUED)) == (0, 0)
+
+
 def test_commits_are_counted_by_answer():
     world = started()
     for refused in ([], [P0], []):

@@ -116,6 +116,22 @@ RETRY_LATENESS = Metric(
     "How long after its due a record of a tier was started.",
     LATENESS_BOUNDS_S,
 )
+QUEUED = Metric(
+    "redrive_queued_records",
+    "gauge",
+    "records",
+    _LISTENER,
+    "Fetched records that no handler has yet, heads and what waits behind them included.",
+    adds_up=True,
+)
+HEADS = Metric(
+    "redrive_heads",
+    "gauge",
+    "records",
+    _LISTENER,
+    "Failing records that wait in front of their lane for their next attempt, or for a person; later ones of it wait behind them.",
+    adds_up=True,
+)
 HELD_RECORDS = Metric(
     "redrive_held_records",
     "gauge",
@@ -317,6 +333,8 @@ METRICS = (
     FAILED_RUNS,
     RETRIES,
     RETRY_LATENESS,
+    QUEUED,
+    HEADS,
     HELD_RECORDS,
     HELD_BYTES,
     DEAD_LETTERS,

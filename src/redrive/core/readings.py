@@ -182,6 +182,8 @@ def _of_handlers(
     yield catalogue.OLDEST_HANDLER, Reading(labels, oldest_handler_s(runs, listener, now_mono_ms))
     yield catalogue.FAILED_RUNS, Reading(labels, counters.failed_runs)
     yield catalogue.ENVELOPE_ERRORS, Reading(labels, counters.envelope_errors)
+    yield catalogue.QUEUED, Reading(labels, listener.queued)
+    yield catalogue.HEADS, Reading(labels, sum(len(lane.heads) for lane in copied(listener.lanes)))
     yield catalogue.PAUSED, Reading(labels, listener.paused is not None)
     yield catalogue.IGNORED_METADATA, Reading(labels, counters.ignored_metadata)
     yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)
