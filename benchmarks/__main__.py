@@ -63,6 +63,7 @@ CONTESTANTS = {
     "w1-async": Contestant("contestant", "w1-async", "bare-w1-async", bar=0.75),
     "bare-w2": Contestant("bare", "w2"),
     "w2": Contestant("contestant", "w2", "bare-w2", bar=0.5),
+    "w2-exactly-once": Contestant("contestant", "w2-exactly-once", "w2", bar=0.6),
     "bare-w3": Contestant("bare", "w3", topic=STEADY),
     "w3": Contestant("contestant", "w3", "bare-w3", topic=STEADY),
     "w4-quick": Contestant("contestant_by_key", "w4-quick", topic=BY_KEY, bar=150_000),

@@ -2,7 +2,7 @@
 redrive on the same work, by its public interface, with all default metrics on and collected garbage as `redrive run`
 has it.
 
-    python -m benchmarks.contestant w1 | w1-record | w1-async | w2 | w3
+    python -m benchmarks.contestant w1 | w1-record | w1-async | w2 | w2-exactly-once | w3
 """
 
 import asyncio
@@ -115,11 +115,13 @@ async def serve(app: App, counted: Counted) -> dict[str, object]:
 def main(name: str) -> None:
     """Run one workload and print its result."""
     end_after(280)
-    delays = {"w2": ("1s",), "w3": ("1s", "5s")}.get(name, ())
-    app, topics = app_of(delays)
+    work, _, delivery = name.partition("-")
+    is_exact = delivery == "exactly-once"
+    delays = {"w2": ("1s",), "w3": ("1s", "5s")}.get(work, ())
+    app, topics = app_of(delays, delivery="exactly-once" if is_exact else "at-least-once")
     policy = RetryPolicy(*delays)
-    if name in ("w2", "w3"):
-        counted: Counted = attempts(app, policy, every_tenth if name == "w2" else every)
+    if work in ("w2", "w3"):
+        counted: Counted = attempts(app, policy, every_tenth if work == "w2" else every)
     else:
         counted = {"w1": w1, "w1-record": w1_record, "w1-async": w1_async}[name](app, policy)
     report = asyncio.run(serve(app, counted))

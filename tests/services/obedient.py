@@ -27,6 +27,8 @@ class Shape(msgspec.Struct, frozen=True):
     give_up: str = "dead-letter"
     #: What each run takes besides.
     takes_s: float = 0.0
+    #: Topics to which each run that succeeds emits the id of its record.
+    emits_to: tuple[str, ...] = ()
 
 
 class Order(msgspec.Struct, omit_defaults=True):
@@ -59,6 +61,8 @@ def _function(shape, ledger):
         if order.takes_s:
             time.sleep(order.takes_s)
             ledger.note(record, "ended")
+        for topic in shape.emits_to:
+            record.emit(topic, record.event_id)
 
     return handle
 

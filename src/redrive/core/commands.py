@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failure
 from redrive.core.record import RawRecord, TopicPartition
@@ -56,7 +57,7 @@ class Gate:
 class Run:
     """
     Records of one lane, to be handled one after another. Owned by the engine; the worker that has it writes only
-    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable`, `outage` and `again`, and in the end `records`.
+    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable`, `outage`, `again` and `emitting`, and in the end `records`.
 
     The worker walks `iterator` over `records`. That makes two things free for records that succeed: how far it came
     can be read from outside (`taken`), and it is stopped by moving the iterator to its end (`cut`).
@@ -72,8 +73,9 @@ class Run:
         "again",
         "budget",
         "count",
+        "emitting",
         "end",
-        "failed_offsets",
+        "open_offsets",
         "failures",
         "failures_seen",
         "gate",
@@ -118,6 +120,8 @@ class Run:
         #: What is known of records that failed before, where there are any.
         self.heads: Heads | None = None
         self.again: Again | None = None
+        #: What handlers emit for its records, where they are given the record.
+        self.emitting: Emitting | None = None
         #: Its last record failed, and waits in front of its lane.
         self.is_held = False
         self.iterator: Iterator[RawRecord] | None = None
@@ -132,7 +136,8 @@ class Run:
         self.starts_seen = 0
         #: Headers of ours that could not be read.
         self.unreadable = 0
-        self.failed_offsets: set[int] = set()
+        #: Settled records that are passed only when something was written.
+        self.open_offsets: set[int] = set()
         self.settled = 0
 
     @property

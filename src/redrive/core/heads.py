@@ -6,7 +6,7 @@ lane may run again only when a commit that tells its last attempt was confirmed:
 attempts and crashes together.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 
 from redrive.core.envelope import Envelope
@@ -60,13 +60,17 @@ class Heads:
             self._must_tell.discard(offset)
             self._told = None
 
-    def without(self, offsets: Iterable[int]) -> "Heads":
-        """The same, as if these records were finished; it tells what a commit says, no more."""
-        gone = self._heads.keys() & set(offsets)
-        if not gone:
+    def as_written(self, offsets: Collection[int], now_ms: int) -> "Heads":
+        """The same, as if what is written for these records were there; it tells what a commit says, no more."""
+        if not (self._heads or self.dying):
             return self
-        other = Heads({offset: head for offset, head in self._heads.items() if offset not in gone})
-        other._must_tell = self._must_tell - gone
+        other = Heads(self._heads)
+        other._must_tell, other.dying = self._must_tell.copy(), self.dying.copy()
+        for offset in offsets:
+            if offset in other.dying:
+                other.died(offset, now_ms)
+            else:
+                other.drop(offset)
         return other
 
     def drop_below(self, end: int, but: Collection[int] = ()) -> None:

@@ -5,13 +5,14 @@ Nothing here is ever written to: what travels on (retry copies, dead letters) is
 handler that changes what it was given changes its own copy only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import methodcaller
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
 from redrive.core.dialects import NO_ENVELOPE, read_envelope, replay_headers_only
+from redrive.core.emitting import Emission, Emitted, Emitting
 from redrive.core.envelope import Envelope, is_own_header
 
 
@@ -103,6 +104,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     _envelope: Envelope | None = None
     attempt: int = 1
     resources: Any = None
+    _emitting: Emitting | None = None
     _id_header: str = ""
 
     @property
@@ -182,6 +184,42 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         """Whether a person sent this record again from the dead-letter topic."""
         return bool(self._said().replay_id)
 
+    def emit(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: Iterable[tuple[str, bytes | str | None]] = (),
+        partition: int = -1,
+    ) -> None:
+        """
+        Write a record to `topic` when this handler has returned; nothing when it raises. Doesn't wait, any thread.
+
+        With delivery `exactly-once` all that a handler emits, and the commit that passes its record, are one transaction: who
+        reads only what is committed sees all of it, once. Else it is written, perhaps twice, before the record is passed.
+
+        `value`, `key`: text as UTF-8; None for none. `partition`: by default by the key, as Java's producers do. The topic must
+        be there, and the service must have the right to write to it; until then the record isn't passed. What is larger than
+        the topic takes makes this record a dead letter. What was emitted isn't tried again with the handler.
+
+        Raises RuntimeError when the handler has ended, or runs without a group, as in a plain call.
+        """
+        if self._emitting is None:
+            raise RuntimeError(
+                "this record comes from no run of a listener, so nothing would write what it emits"
+            )
+        self._emitting.add(
+            Emitted(self._raw, self.attempt, self._envelope, self._id_header),
+            Emission(
+                topic,
+                _bytes(value),
+                _bytes(key),
+                [(name, _bytes(each)) for name, each in headers],
+                partition,
+            ),
+        )
+
     def _said(self) -> Envelope:
         """The envelope; of a record on a source topic what a replay that was sent there says: nothing else counts."""
         if self._envelope is not None:
@@ -190,3 +228,11 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         if headers and any(name == "redrive-replay-id" for name, _ in headers):
             return replay_headers_only(read_envelope(headers)[0])
         return NO_ENVELOPE
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise TypeError(f"what is emitted is bytes, text or None, not {type(value).__name__}; encode it first")

@@ -1,10 +1,12 @@
 """What a run's result means for its partition: what is finished, what failed and moves on, what goes back to its place."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from redrive.core.aftermath import Aftermath
 from redrive.core.commands import Again, Failed, Gate, Run
 from redrive.core.commits import Commits
+from redrive.core.emitting import Emitted
 from redrive.core.heeding import Heeding
 from redrive.core.lane import Batch, Lane
 from redrive.core.metadata import Head
@@ -39,9 +41,17 @@ class Settling:
             failures = [failed for failed in failures if failed.record.offset() in settled]
         run.failures_seen += len(failures)
         count = done - run.settled
-        self._close(run, records, done, [failed.record.offset() for failed in failures])
+        open_offsets = [failed.record.offset() for failed in failures]
+        emitted = self._emitted(run, records, done, open_offsets) if run.emitting is not None else ()
+        if emitted:
+            open_offsets = sorted([*open_offsets, *(each.record.offset() for each in emitted)])
+        self._close(run, records, done, open_offsets)
         run.settled = done
         self._commits.ended(count)
+        for each in emitted:
+            self._successors.emit(run.lane, each)
+            if run.lane.frees:
+                self._aftermath.handled(each.record)
         fates = [self._route(run, failed, now) for failed in failures]
         listener.counters.handled += count - len(failures)
         # A record that moved on to a tier, or waits, hasn't ended yet: counted as finished it would hide that all die.
@@ -50,21 +60,31 @@ class Settling:
             ended and listener.plan.brake and listener.brake.finished(ended, fates.count("dead"), now.mono_ms)
         )
 
-    def _close(self, run: Run, records: list[RawRecord], done: int, failed_offsets: list[int]) -> None:
+    def _emitted(
+        self, run: Run, records: list[RawRecord], done: int, failed_offsets: list[int]
+    ) -> Sequence[Emitted]:
+        """What the records settled now have emitted. Each of them is passed when that was written."""
+        if run.emitting is None:
+            return ()
+        is_all = done == run.count
+        offsets = None if is_all else {record.offset() for record in records[run.settled : done]}
+        return run.emitting.take(offsets, failed_offsets)
+
+    def _close(self, run: Run, records: list[RawRecord], done: int, open_offsets: list[int]) -> None:
         lane = run.lane
         if not run.is_apart:
             end = run.end if done == run.count else records[done].offset()
-            if failed_offsets:
-                lane.offsets.open(failed_offsets)
+            if open_offsets:
+                lane.offsets.open(open_offsets)
             if done > run.settled:
                 lane.offsets.settle(end)
                 if lane.heads:
-                    lane.heads.drop_below(end, failed_offsets)
+                    lane.heads.drop_below(end, open_offsets)
             return
         offsets = [record.offset() for record in records[run.settled : done]]
-        if failed_offsets or run.failed_offsets:
-            run.failed_offsets.update(failed_offsets)
-            offsets = [offset for offset in offsets if offset not in run.failed_offsets]
+        if open_offsets or run.open_offsets:
+            run.open_offsets.update(open_offsets)
+            offsets = [offset for offset in offsets if offset not in run.open_offsets]
         lane.offsets.close_all(offsets)
         if lane.heads:
             for offset in offsets:

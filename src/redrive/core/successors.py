@@ -14,6 +14,7 @@ import msgspec
 
 from redrive.core.commands import Command, Failed, Produce, Refusal, Report
 from redrive.core.dialects import MAX_COUNT, NO_ENVELOPE, read_envelope, replay_headers_only, shrink
+from redrive.core.emitting import Emission, Emitted, failure_of_emission
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane, Stopped
 from redrive.core.notices import Notice, write_end
@@ -36,6 +37,8 @@ class Pending:
 
     __slots__ = (
         "alone",
+        "emission",
+        "emitted",
         "envelope",
         "headers_only",
         "is_dead_letter",
@@ -57,6 +60,9 @@ class Pending:
         self.headers_only = False
         #: Key and value of what is written instead of a copy: the end of a discarded record.
         self.note: tuple[bytes, bytes] | None = None
+        #: What the record's handler emits, instead of a copy; and, where each is written by itself, which one this is.
+        self.emitted: Emitted | None = None
+        self.emission: Emission | None = None
         self.step = 0
         self.tries = 0
 
@@ -156,6 +162,15 @@ class Successors:
         pending.note = write_end(lane.key, record.offset(), notice, int(now.wall_ms))
         self._begin(pending)
 
+    def emit(self, lane: Lane, emitted: Emitted) -> None:
+        """Write what a record's handler emitted; only then its offset, which is open, may pass."""
+        parts = [None] if self._transactions else emitted.emissions
+        emitted.left = len(parts)
+        for emission in parts:
+            pending = Pending(lane, emitted.record, NO_ENVELOPE, emitted.emissions[0].topic)
+            pending.is_dead_letter, pending.emitted, pending.emission = False, emitted, emission
+            self._begin(pending)
+
     def refused(self) -> list[Pending]:
         """Those that were refused and wait to be sent again. Any thread."""
         return [pending for _, _, pending in self._waiting.copy()]
@@ -174,14 +189,18 @@ class Successors:
                 continue
             if pending.is_dead_letter:
                 lane.letter_written(record, int(now.wall_ms))
-            else:
+            elif pending.emitted is None or pending.emitted.was_last():
                 lane.finish(record.offset())
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
         lane = pending.lane
-        if not lane.alive:
+        if not lane.alive or (pending.emitted is not None and pending.emitted.is_void):
             self._end(pending)
+            return
+        if pending.emitted is not None and refusal.kind == "too-large" and pending.alone:
+            self._end(pending)
+            self._emitted_too_large(lane, pending.emitted, refusal, now)
             return
         if refusal.kind == "too-large" and pending.note is None:
             self._too_large(pending, now)
@@ -256,6 +275,16 @@ class Successors:
         else:
             self._refused(pending, Refusal("unavailable", "refused as too large even without its value"), now)
 
+    def _emitted_too_large(self, lane: Lane, emitted: Emitted, refusal: Refusal, now: Now) -> None:
+        """What a record's handler emitted can't be written: so the record has failed, though its handler has not."""
+        emitted.is_void = True
+        lane.listener.counters.handled -= 1
+        before, record = emitted.envelope, emitted.record
+        if before is None:
+            before = source_envelope(record, emitted.id_header)
+        failure = failure_of_emission(refusal.detail)
+        self.route(lane, Failed(record, failure, emitted.attempt, now.wall_ms, before))
+
     def _too_large_for_tier(self, pending: Pending) -> None:
         plan, envelope = pending.lane.listener.plan, pending.envelope
         if plan.give_up == "stop":
@@ -294,6 +323,10 @@ class Successors:
         if pending.note is not None:
             self._write(Produce(pending, pending.topic, 0, *pending.note, []))
             return
+        if pending.emitted is not None:
+            parts = pending.emitted.emissions if pending.emission is None else [pending.emission]
+            self._write(*(_written(pending, each) for each in parts))
+            return
         # Same number as the source where the counts agree; else the client hashes the key as Java's producers do.
         count = self._partitions.get(pending.topic, 0)
         aligned = count == self._partitions.get(key.topic) and key.partition < count
@@ -310,11 +343,11 @@ class Successors:
             )
         )
 
-    def _write(self, write: Produce) -> None:
+    def _write(self, *writes: Produce) -> None:
         if self._transactions is None:
-            self._outbox.append(write)
+            self._outbox.extend(writes)
         else:
-            self._transactions.put((write,))
+            self._transactions.put(writes)
 
     def envelope_after(self, failed: Failed, due_ms: int | None) -> Envelope:
         """What is known of a record after this failure: its successor says it."""
@@ -337,6 +370,11 @@ class Successors:
             replay_id=before.replay_id,
             replays=before.replays,
         )
+
+
+def _written(pending: Pending, emission: Emission) -> Produce:
+    what = emission.key, emission.value, emission.headers
+    return Produce(pending, emission.topic, emission.partition, *what, pending.alone)
 
 
 def envelope_of(record: RawRecord, translator: Translator) -> tuple[Envelope, int]:

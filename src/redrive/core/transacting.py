@@ -5,14 +5,14 @@ A commit is made as if the records were finished whose writes go with it. In mem
 committed, not before: nothing has to be undone when it is aborted.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from redrive.core.commands import Transaction
 from redrive.core.commits import Commits, Snapshot
 from redrive.core.lane import Lane
-from redrive.core.metadata import decode_metadata
+from redrive.core.metadata import Head, decode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Now
 from redrive.core.successors import Successors
@@ -51,7 +51,7 @@ class Transacting:
             claims.setdefault(unit[0].token.lane, []).append(_offset_of(unit))
         if claims or at_once:
             self._commits.hasten([*claims, *(lanes if at_once else ())], now)
-        with _as_if_finished(claims):
+        with _as_if_written(claims, int(now.wall_ms)):
             commit = self._commits.due(lanes, now)
         if commit is None:
             self._units.put_back(chosen, now)
@@ -85,12 +85,15 @@ class Transacting:
 
 
 class _Passed:
-    """What a commit says is finished. A map is only read where an offset above the frontier is asked for."""
+    """
+    What a commit says is finished, or became a dead letter for which others wait. Metadata is only read where an offset above
+    the frontier is asked for.
+    """
 
     def __init__(self, offsets: Mapping[Any, Snapshot], identity: Callable[[str], str]) -> None:
         self._offsets = offsets
         self._identity = identity
-        self._maps: dict[Lane, OffsetMap] = {}
+        self._said: dict[Lane, tuple[OffsetMap, Mapping[int, Head]]] = {}
 
     def passes(self, lane: Lane, offset: int) -> bool:
         """Whether whoever begins from this commit won't run that record."""
@@ -99,17 +102,25 @@ class _Passed:
         frontier, text = self._offsets[lane.key]
         if offset < frontier:
             return True
-        if lane not in self._maps:
+        if lane not in self._said:
             said = decode_metadata(text, frontier, self._identity(lane.key.topic))
-            self._maps[lane] = OffsetMap(frontier, said.ranges)
-        return self._maps[lane].was_finished(offset)
+            self._said[lane] = OffsetMap(frontier, said.ranges), said.heads
+        finished, heads = self._said[lane]
+        head = heads.get(offset)
+        return finished.was_finished(offset) or (head is not None and head.is_dead)
 
 
 @contextmanager
-def _as_if_finished(claims: Mapping[Lane, Iterable[int]]) -> Generator[None, None, None]:
+def _as_if_written(claims: Mapping[Lane, Collection[int]], now_ms: int) -> Generator[None, None, None]:
+    """
+    While it lasts, lanes say of these records what they will when their writes are there: that they are finished; or that
+    they became dead letters for which others wait.
+    """
     real = [(lane, lane.offsets, lane.heads) for lane in claims]
     for lane, offsets in claims.items():
-        lane.offsets, lane.heads = lane.offsets.without(offsets), lane.heads.without(offsets)
+        dying = lane.heads.dying
+        lane.offsets = lane.offsets.without([offset for offset in offsets if offset not in dying])
+        lane.heads = lane.heads.as_written(offsets, now_ms)
     try:
         yield
     finally:

@@ -136,7 +136,7 @@ class DeadLetter(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 def dead_letter_from(
-    record: RawRecord, _envelope: Envelope | None, _attempt: int, resources: Any
+    record: RawRecord, _envelope: Envelope | None, _attempt: int, resources: Any, _emitting: object = None
 ) -> DeadLetter:
     """Gives the letter that a fetched record is, as a handler gets it. Never raises."""
     return DeadLetter.of(read_letter(record), resources)

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Failures
 from redrive.core.plan import Delivery
@@ -51,7 +52,8 @@ class Listener:
     `handler` is called with the value, with the value and the record, or with the record, as `takes_value` and
     `takes_record` say; what it returns is awaited when `is_async`. `decode` turns a record's value into what the handler
     takes, and raises whatever its library raises when it can't: such a record is poison (`decoding.undecodable` says why).
-    `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt and the resources.
+    `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt, the resources, and where
+    it emits.
     `topic`: the source; for a handler of dead letters that of the records which died.
     """
 
@@ -71,7 +73,7 @@ class Listener:
     criticality: Criticality
     start: Start
     where: str
-    view: Callable[[RawRecord, Envelope | None, int, Any], Any] = Record
+    view: Callable[[RawRecord, Envelope | None, int, Any, Emitting | None], Any] = Record
     id_header: str = ""
 
 

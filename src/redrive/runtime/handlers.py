@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from redrive.core.commands import Again, Failed, Halt, Run, RunResult, Signal
+from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope
 from redrive.core.failure import Kind, failure_of, signal_in
 from redrive.core.record import RawRecord, headers_of
@@ -150,7 +151,7 @@ class Invoker:
         if run.is_of_tier or run.heads is not None or not self.listener.takes_value:
             last = self._each(run, iterator, failing)
         elif self.listener.takes_record:
-            last = self._each_with_record(iterator, failing)
+            last = self._each_with_record(run, iterator, failing)
         else:
             last = self._each_value(iterator, failing)
         return self._end(run, last, failing, began_ms)
@@ -193,9 +194,11 @@ class Invoker:
                     break
         return record
 
-    def _each_with_record(self, iterator: Iterator[RawRecord], failing: _Failing) -> RawRecord | None:
+    def _each_with_record(
+        self, run: Run, iterator: Iterator[RawRecord], failing: _Failing
+    ) -> RawRecord | None:
         decode, handler, resources = self.listener.decode, self.listener.handler, self.resources
-        view = self.listener.view
+        view, emitting = self.listener.view, run.emitting
         record = None
         for record in iterator:
             try:
@@ -205,7 +208,7 @@ class Invoker:
                     break
                 continue
             try:
-                if (returned := handler(value, view(record, None, 1, resources))) is not None:
+                if (returned := handler(value, view(record, None, 1, resources, emitting))) is not None:
                     _refuse_coroutine(returned)
             except BaseException as error:
                 if failing.failed(record, None, error):
@@ -230,7 +233,7 @@ class Invoker:
                 # The headers are read early only for who wants to see them: that costs as much as all the rest.
                 if takes_record:
                     envelope = self._envelope(run, record)
-                    returned = self._call(record, envelope, value)
+                    returned = self._call(run, record, envelope, value)
                 else:
                     returned = handler(value)
                 if returned is not None:
@@ -278,20 +281,22 @@ class Invoker:
             try:
                 if takes_record:
                     envelope = self._envelope(run, record)
-                await self._call_within_limit(record, envelope, value)
+                await self._call_within_limit(run, record, envelope, value)
             except BaseException as error:
                 self.outlive_cancellation(error)
                 if failing.failed(record, envelope or self._envelope(run, record), error):
                     break
         return record
 
-    async def _call_within_limit(self, record: RawRecord, envelope: Envelope | None, value: Any) -> None:
+    async def _call_within_limit(
+        self, run: Run, record: RawRecord, envelope: Envelope | None, value: Any
+    ) -> None:
         limit_ms = self.listener.time_limit_ms
         if limit_ms is None:
-            await self._call(record, envelope, value)
+            await self._call(run, record, envelope, value)
             return
         async with asyncio.timeout(limit_ms / 1000):
-            await self._call(record, envelope, value)
+            await self._call(run, record, envelope, value)
 
     def outlive_cancellation(self, error: BaseException) -> None:
         """
@@ -309,12 +314,12 @@ class Invoker:
 
     # -- shared --------------------------------------------------------------------------------------------------
 
-    def _call(self, record: RawRecord, envelope: Envelope | None, value: Any) -> Any:
+    def _call(self, run: Run, record: RawRecord, envelope: Envelope | None, value: Any) -> Any:
         listener = self.listener
         if not listener.takes_record:
             return listener.handler(value)
         attempt = (envelope.attempt if envelope is not None else 0) + 1
-        seen = listener.view(record, envelope, attempt, self.resources)
+        seen = listener.view(record, envelope, attempt, self.resources, run.emitting)
         return listener.handler(value, seen) if listener.takes_value else listener.handler(seen)
 
     def _envelope(self, run: Run, record: RawRecord) -> Envelope | None:
@@ -339,12 +344,16 @@ class Invoker:
 
     def _begin(self, run: Run) -> Iterator[RawRecord] | None:
         run.started_mono_ms = self._clock.mono_ms()
+        if self.listener.takes_record:
+            run.emitting = Emitting()
         iterator = run.walk()
         # Looked at after the iterator is in place: a cut before that would have had nothing to stop.
         return None if run.gate.is_shut else iterator
 
     def _end(self, run: Run, last: RawRecord | None, failing: _Failing, began_ms: float) -> RunResult:
         seconds = (self._clock.mono_ms() - began_ms) / 1000
+        if run.emitting is not None:
+            run.emitting.is_over = True
         if not failing.halt and not run.is_cut:
             run.let_go()
             return RunResult(run, run.count, seconds)

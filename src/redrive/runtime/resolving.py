@@ -3,8 +3,10 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
+from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope, is_own_header
 from redrive.core.failure import Failures
 from redrive.core.plan import Delivery
@@ -67,7 +69,7 @@ class _Sort(NamedTuple):
 
     word: str
     companion: Companion
-    view: Callable[[RawRecord, Envelope | None, int, Any], Any]
+    view: Callable[[RawRecord, Envelope | None, int, Any, Emitting | None], Any]
     taken: str
 
 
@@ -223,11 +225,13 @@ def _limit_ms(limit: Duration | None) -> int | None:
     return None if limit is None else parse_duration_ms(limit)
 
 
-def _view(id_header: str, sort: _Sort) -> Callable[[RawRecord, Envelope | None, int, Any], Any]:
+def _view(
+    id_header: str, sort: _Sort
+) -> Callable[[RawRecord, Envelope | None, int, Any, Emitting | None], Any]:
     """What a handler sees of a record; where its producer's own id is to be told, made with the header's name."""
     if not id_header or sort.view is not Record:
         return sort.view
-    return lambda raw, envelope, attempt, resources: Record(raw, envelope, attempt, resources, id_header)
+    return partial(Record, _id_header=id_header)
 
 
 def _option_problems(declaration: Declaration) -> Iterator[str]:
