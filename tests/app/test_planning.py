@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App, ListenerError, RetryPolicy, Settings, TopologyError
+from redrive import App, RetryPolicy, Settings, TopologyError
 from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
@@ -228,14 +228,3 @@ def test_names_alike_in_the_cluster_are_told() -> None:
         plan(("or.ders", RetryPolicy()), existing=("or_ders",))
 
     assert "topics 'or.ders', 'or_ders' differ only in . and _" in str(refused.value)
-
-
-def test_what_a_transaction_cannot_do_yet_is_refused_with_the_way_out() -> None:
-    app = App("payments", delivery="exactly-once")
-    blocking = RetryPolicy("5s", blocking="key", after_dead_letter="block")
-    app.listener("orders", retry=blocking, order="key", name="book")(print_value)
-
-    with pytest.raises(
-        ListenerError, match=r"'block'\) of listener 'book' .* use after_dead_letter='release'"
-    ):
-        plan_group(app.resolve(), Settings(), ())

@@ -16,8 +16,10 @@ from tests.sim.engine_world import World, plan_of
 class Service:
     """A listener on `orders` that fails while a record's number is in `bad`. `ran`: numbers by key, in the order of runs."""
 
-    def __init__(self, after, *, blocking="key", order="key", delays=("1s",), cluster=None):
-        self.app = App("payments")
+    def __init__(
+        self, after, *, blocking="key", order="key", delays=("1s",), cluster=None, delivery="at-least-once"
+    ):
+        self.app = App("payments", delivery=delivery)
         self.bad = set()
         self.ran = defaultdict(list)
         policy = RetryPolicy(*delays, blocking=blocking, after_dead_letter=after)
@@ -65,8 +67,9 @@ def test_released_records_go_on_behind_a_dead_letter(service):
     assert (at.take(), at.letters()) == ([1, 2, 3], [1])
 
 
-def test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on(service):
-    at = service("block")
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on(service, delivery):
+    at = service("block", delivery=delivery)
     at.bad = {1}
     at.send(a=[1, 2], b=[3])
     at.harness.advance("2s")
@@ -189,8 +192,8 @@ def test_a_policy_that_releases_again_frees_all_at_its_start(service):
 class Anything:
     """A service to which anything happens: `sent` by key, `over` what was discarded."""
 
-    def __init__(self, after):
-        self.at = Service(after)
+    def __init__(self, after, delivery):
+        self.at = Service(after, delivery=delivery)
         self.sent, self.over = {"a": [], "b": []}, set()
         self._number = 0
 
@@ -234,11 +237,15 @@ class Anything:
         return list(dict.fromkeys(runs))
 
 
-@given(st.lists(st.integers(0, 1 << 20), max_size=40), st.sampled_from(["block", "divert"]))
-@settings(max_examples=40, deadline=None)
-def test_a_key_keeps_its_order_behind_its_dead_letters_whatever_happens(choices, after):
+@given(
+    st.lists(st.integers(0, 1 << 20), max_size=40),
+    st.sampled_from(["block", "divert"]),
+    st.sampled_from(["at-least-once", "exactly-once"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_key_keeps_its_order_behind_its_dead_letters_whatever_happens(choices, after, delivery):
     """No record is handled before all earlier ones of its key were, or were discarded; at the end, none is left."""
-    world = Anything(after)
+    world = Anything(after, delivery)
     for choice in choices:
         world.happen(choice)
     world.work_off()

@@ -1,14 +1,14 @@
 """From listeners and settings to topics: what the engine is to run, and which topics that takes."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from redrive.core import topic_plan
-from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, Delivery, GroupPlan, ListenerPlan, Tier
+from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
 from redrive.core.settings import Settings
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import ListenerTopics, find_orphaned_tiers, name_problems, name_topics
-from redrive.errors import ListenerError, TopologyError
+from redrive.errors import TopologyError
 from redrive.runtime.declaration import Listener, ResolvedApp
 from redrive.runtime.ports import TopicInfo
 
@@ -31,11 +31,8 @@ def plan_group(
     `retentions_ms`: how long the topics in which records wait keep them (`waiting_topics`), where the cluster tells it
     (`retentions_of`).
 
-    Raises TopologyError with all names that collide or can't be, and ListenerError for policies that don't fit the delivery.
+    Raises TopologyError with all names that collide or can't be.
     """
-    delivery = app.delivery or settings.delivery
-    if unfit := list(_unfit(app, delivery)):
-        raise ListenerError(unfit)
     topics = _topics(app, settings, existing_topics)
     return GroupPlan(
         group=app.group,
@@ -44,23 +41,13 @@ def plan_group(
             for listener, its in zip(app.listeners, topics, strict=True)
         ),
         accepts_groups=_accepted(app, settings),
-        delivery=delivery,
+        delivery=app.delivery or settings.delivery,
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
         commit_records=settings.commit_records,
         run_records=settings.run_records,
         translator=settings.translator,
     )
-
-
-def _unfit(app: ResolvedApp, delivery: Delivery) -> Iterator[tuple[str, str]]:
-    """What a transaction can't do yet: it passes each record whose dead letter it writes."""
-    for listener in app.listeners:
-        after = listener.policy.after_dead_letter
-        if delivery == "exactly-once" and after != "release":
-            told = f"RetryPolicy(after_dead_letter={after!r}) of listener {listener.name!r} isn't possible with delivery"
-            mend = "use after_dead_letter='release', or delivery 'at-least-once'"
-            yield listener.where, f"{told} 'exactly-once' yet: {mend}"
 
 
 def _plan_listener(
