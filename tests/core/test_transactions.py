@@ -9,9 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.plan import Now
+from redrive.core.record import TopicPartition
 from redrive.core.transactions import (
     LINGER_MS,
     MOST_UNITS,
+    PAUSE_FIRST_MS,
     SHUN_FIRST_MS,
     UNEXPLAINED_MOST,
     Aborted,
@@ -75,6 +77,16 @@ class _At:
 
     def end(self, outcome: Completed | Aborted) -> None:
         self.answers += self.transactions.answered(outcome, self.now)
+
+
+def test_after_refused_offsets_the_next_transaction_waits_a_moment():
+    at = _At()
+    at.put(_unit(_Token("a")))
+    begun = at.begin()
+    at.end(Aborted(begun.number, "refused", offsets={TopicPartition("orders", 0): _LARGE}))
+    free = [at.transactions.is_free(at.now)]
+    at.ms += PAUSE_FIRST_MS
+    assert [*free, at.transactions.is_free(at.now)] == [False, True]
 
 
 def _begun(at: _At) -> Transaction:

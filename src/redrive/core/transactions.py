@@ -170,6 +170,8 @@ class Transactions:
         if outcome.writes:
             return self._isolate(units, outcome.writes, now)
         if outcome.offsets:
+            # The next one may be refused likewise.
+            self._pause_until_mono_ms = now.mono_ms + PAUSE_FIRST_MS
             self._again(units)
             return []
         return self._try_again(units, outcome.detail, now)
