@@ -21,7 +21,7 @@ from redrive.sim.loop import VirtualLoop
 from redrive.sim.transactor import SimTransactor
 
 #: Where something waits for a time that only the engine knows, time moves in steps as an idle pump's.
-_STEP_MS = 100.0
+STEP_MS = 100.0
 #: How soon the pump looks for acknowledgements while handlers run.
 _ACKNOWLEDGEMENT_MS = 2.0
 #: More steps at one instant are an endless loop: a handler that feeds its own topic.
@@ -154,8 +154,8 @@ class Process:
             self._clock.horizon_mono_ms = float("inf")
         return self._signature() != before
 
-    def next_ms(self) -> float:
-        """After how long something may happen by itself."""
+    def next_ms(self, step_ms: float = STEP_MS) -> float:
+        """After how long something may happen by itself. `step_ms`: how soon to look where only the engine knows."""
         waits = [self._engine.next_wake_ms - self._clock.wall_ms()]
         if self._handlers.is_waiting and self._loop.idle_for_ms is not None:
             waits.append(self._loop.idle_for_ms)
@@ -166,7 +166,7 @@ class Process:
         if answers_come and any(lane.pending > lane.waiting for lane in self._engine.lanes.values()):
             waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
-            waits.append(_STEP_MS)
+            waits.append(step_ms)
         return max(min(waits), 0.001)
 
     def stop(self) -> None:
@@ -222,13 +222,13 @@ def _transactor(plan: GroupPlan, cluster: SimCluster, name: str) -> SimTransacto
     return SimTransactor(cluster, f"{plan.group}-{name}")
 
 
-def settle(*processes: Process) -> None:
-    """Let them do all that can be done at this instant."""
+def settle(*processes: Process) -> bool:
+    """Let them do all that can be done at this instant. Whether anything was."""
     quiet = 0
-    for _ in range(_STEPS_MOST):
+    for number in range(_STEPS_MOST):
         quiet = 0 if sum(process.step() for process in processes) else quiet + 1
         if quiet == 2:
-            return
+            return number > 1
     raise RuntimeError("the app doesn't come to rest: it may send itself a record for each record it handles")
 
 
