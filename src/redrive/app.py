@@ -15,7 +15,7 @@ from redrive.core.record import Record
 from redrive.core.settings import Settings
 from redrive.deadletters.dead_letter import DeadLetter
 from redrive.errors import ListenerError, Problem, SettingsError
-from redrive.runtime.declaration import Declaration, Lifespan, ResolvedApp, Serving, Start
+from redrive.runtime.declaration import Declaration, HealthCheck, Lifespan, ResolvedApp, Serving, Start
 
 #: What `@app.listener` takes: plain or coroutine functions of the value, the value and the record, or the record.
 HandlerT = TypeVar("HandlerT", bound=Callable[[Any], object] | Callable[[Any, Record], object])
@@ -94,6 +94,7 @@ class App:
         failures: Failures = _NO_FAILURES,
         start: Start = "earliest",
         id_header: str = "",
+        health: HealthCheck | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """
         Declare that a function handles the records of a topic. The function itself is returned unchanged.
@@ -118,6 +119,9 @@ class App:
         `failures`: which exceptions are transient, permanent or an outage, where that differs from the built-in
         table. `start`: where the group begins in partitions for which it has committed nothing yet. `id_header`: the
         header in which producers put an event's own id, for `record.event_id`; by default its topic, partition and offset.
+        `health`: a function, or a coroutine function, without arguments that says True when what the handler calls is well.
+        While the breaker is open a record is tried only when it does; it is asked once a pause at most, and ends no outage
+        by itself. By default records alone tell.
         """
         if callable(topic):
             what = 'write @app.listener("topic"): it needs the topic to read'
@@ -138,6 +142,7 @@ class App:
                 failures=failures,
                 start=start,
                 id_header=id_header,
+                health=health,
                 where=_place(frame),
                 local_names=_local_names(handler, frame),
             )

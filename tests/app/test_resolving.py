@@ -49,6 +49,7 @@ def test_resolved_listener_has_all_that_was_declared() -> None:
     assert listener.decode(b'{"a": 1}') == {"a": 1}
 
 
+
 @pytest.mark.parametrize(
     ("order", "policy"),
     [
@@ -69,6 +70,18 @@ def test_orders_and_the_policies_that_fit_them(order: str, policy: RetryPolicy) 
     assert (listener.order, listener.policy) == (order, policy)
 
 
+def test_a_health_function_may_be_plain_or_a_coroutine_function() -> None:
+    async def is_up() -> bool:
+        return True
+
+    app = App("payments")
+    app.listener("orders", name="a", health=lambda: True)(handler)
+    app.listener("payouts", name="b", health=is_up)(handler)
+    found = [each.health for each in app.resolve().listeners]
+
+    assert [each is not None and each.is_async for each in found] == [False, True]
+
+
 def test_defaults_of_a_listener() -> None:
     app = App("payments")
     app.listener("orders")(handler)
@@ -79,6 +92,7 @@ def test_defaults_of_a_listener() -> None:
     assert listener.policy == RetryPolicy("5s", "30s", "10m")
     assert (listener.order, listener.concurrency, listener.time_limit_ms) == ("partition", 1, None)
     assert (listener.give_up, listener.start, listener.criticality) == ("dead-letter", "earliest", "normal")
+    assert listener.health is None
 
 
 def test_time_limit_may_be_a_timedelta() -> None:
@@ -152,6 +166,14 @@ OPTIONS = [
     (
         {"topic": ["orders", "payouts"]},
         "topic ['orders', 'payouts'] is no text; a listener reads one topic, so declare one for each",
+    ),
+    (
+        {"health": True},
+        "health=bool can't be called, it is a value of type bool; declare a function",
+    ),
+    (
+        {"health": handler},
+        "health=handler must be callable without arguments; bind what it needs with functools.partial",
     ),
     (
         {"time_limit": "30s"},

@@ -62,6 +62,19 @@ App("payments", settings=Settings(bootstrap_servers="localhost:9092"), accepts_g
 def of_struct(order: Order) -> None: ...
 
 
+def is_up() -> bool:
+    return True
+
+
+async def is_reachable() -> bool:
+    return True
+
+
+@app.listener("health", name="plain", health=is_up)
+@app.listener("healths", name="awaited", health=is_reachable)
+def of_what_can_be_asked(order: bytes) -> None: ...
+
+
 @app.listener("payouts", retry=RetryPolicy("1m", "10m"), concurrency=200, time_limit="30s")
 async def of_model(payout: Payout, record: Record) -> None:
     assert_type(record.attempt, int)

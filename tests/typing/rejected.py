@@ -49,6 +49,7 @@ app.listener("orders", criticality="high")  # type: ignore[arg-type]  # pyright:
 app.listener("orders", give_up="halt")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", give_up="drop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", failures=ValueError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+app.listener("orders", health=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 app.listener("orders", start="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

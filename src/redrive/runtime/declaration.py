@@ -1,9 +1,9 @@
 """Listeners as values: as the decorator collected them, and as they are once all of it was checked and resolved."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope
@@ -16,6 +16,15 @@ from redrive.core.record import RawRecord, Record
 Start = Literal["earliest", "latest"]
 #: Makes what handlers find as `record.resources`; entered once, before the first record.
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+#: Says True when what a listener's handler calls is well.
+HealthCheck = Callable[[], bool] | Callable[[], Awaitable[bool]]
+
+
+class HealthFunction(NamedTuple):
+    """The same, checked; awaited when `is_async`."""
+
+    call: Callable[[], Any]
+    is_async: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +49,7 @@ class Declaration:
     failures: Failures
     start: Start
     id_header: str = ""
+    health: HealthCheck | None = None
     where: str
     local_names: Mapping[str, Any]
 
@@ -55,6 +65,8 @@ class Listener:
     `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt, the resources, and where
     it emits.
     `topic`: the source; for a handler of dead letters that of the records which died.
+    `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt and the resources.
+    `topic`: the source; for a handler of dead letters that of the records which died. `health`: what is asked before a probe.
     """
 
     name: str
@@ -75,6 +87,7 @@ class Listener:
     where: str
     view: Callable[[RawRecord, Envelope | None, int, Any, Emitting | None], Any] = Record
     id_header: str = ""
+    health: HealthFunction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

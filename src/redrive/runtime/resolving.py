@@ -16,6 +16,7 @@ from redrive.core.topology import MAX_NAME_LENGTH
 from redrive.core.units import parse_duration_ms
 from redrive.deadletters.dead_letter import dead_letter_from
 from redrive.errors import ListenerError
+from redrive.runtime.checkups import health_function
 from redrive.runtime.declaration import Declaration, Lifespan, Listener, ResolvedApp, Start
 from redrive.runtime.decoding import decoder_for
 from redrive.runtime.signatures import LETTER, RECORD, Companion, HandlerShape, name_of, shape_of
@@ -216,6 +217,7 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
             where=declaration.where,
             view=_view(declaration.id_header, sort),
             id_header=declaration.id_header,
+            health=None if declaration.health is None else health_function(declaration.health),
         ),
         [],
     )
@@ -257,9 +259,19 @@ def _option_problems(declaration: Declaration) -> Iterator[str]:
         yield f"criticality={declaration.criticality!r} is none of {_choices(Criticality)}"
     if declaration.start not in get_args(Start):
         yield f"start={declaration.start!r} is none of {_choices(Start)}"
+    yield from _health_problems(declaration.health)
     header: Any = declaration.id_header
     if not isinstance(header, str) or is_own_header(header):
         yield f"id_header={header!r}: the name of a header of the producer's, as in id_header='event-id'"
+
+
+def _health_problems(health: Any) -> Iterator[str]:
+    if health is None:
+        return
+    try:
+        health_function(health)
+    except ValueError as error:
+        yield f"health={name_of(health)} {error}"
 
 
 def _topic_problems(topic: Any) -> Iterator[str]:

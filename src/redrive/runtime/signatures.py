@@ -58,7 +58,7 @@ def shape_of(handler: Any, local_names: Mapping[str, Any], companion: Companion 
 
     Raises ValueError with what is wrong with it and how to mend it.
     """
-    is_async = _is_async(handler)
+    is_async = is_coroutine_function(handler)
     function = _function_of(handler)
     parameters = _parameters(handler, companion)
     names = ", ".join(parameter.name for parameter in parameters)
@@ -117,7 +117,8 @@ def name_of(handler: Any) -> str:
 # -- what kind of function -------------------------------------------------------------------------------------------
 
 
-def _is_async(handler: Any) -> bool:
+def is_coroutine_function(handler: Any) -> bool:
+    """Whether what it returns is to be awaited. Raises ValueError for what can't be called, or whose call runs nothing."""
     if isinstance(handler, type):
         raise ValueError(
             "is a class: calling it would only make an instance; declare a function, or an instance's method"
