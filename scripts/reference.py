@@ -483,6 +483,7 @@ def _unit(name: str) -> str:
         "own_dialects": "table `[own_dialects.NAME]`",
         "kafka": "table; in the environment `REDRIVE_KAFKA__…`",
         "brake": "`true`, `false`",
+        "breaker": "`true`, `false`",
         "metrics_aliases": "`true`, `false`",
         "run_records": "number of records",
         "commit_records": "number of records",

@@ -26,6 +26,7 @@ LetterHandlerT = TypeVar(
 )
 
 DEFAULT_RETRY = RetryPolicy("5s", "30s", "10m")
+_WITHOUT_TOPIC = 'write @app.listener("topic"): it needs the topic to read'
 _NO_FAILURES = Failures()
 #: A letter is worth a few tries, not a ladder: it is safe in its topic.
 LETTER_RETRY = RetryPolicy(immediate=Backoff(retries=3, wait="1s"))
@@ -124,8 +125,7 @@ class App:
         by itself. By default records alone tell.
         """
         if callable(topic):
-            what = 'write @app.listener("topic"): it needs the topic to read'
-            raise ListenerError([(_place(_caller()), what)])
+            raise ListenerError([(_place(_caller()), _WITHOUT_TOPIC)])
 
         def declare(handler: HandlerT) -> HandlerT:
             frame = _caller()

@@ -27,6 +27,7 @@ from redrive.deadletters.depth import Depths, Reach
 from redrive.deadletters.topics import Names
 from redrive.errors import PortError, SettingsError
 from redrive.runtime.checks import await_kafka, require_rights, require_topics
+from redrive.runtime.checkups import checkups_of, ways_of
 from redrive.runtime.clock import SystemClock
 from redrive.runtime.declaration import ResolvedApp
 from redrive.runtime.end_offsets import EndOffsets
@@ -281,11 +282,10 @@ def _pumping(
     stop = threading.Event()
     invokers = [Invoker(listener, clock, stop, parts.plan.translator) for listener in app.listeners]
     user = settings.client_options(app.group)
+    conf = consumer_conf(user, group=app.group, protocol=parts.protocol, instance_id=parts.instance)
     pump = Pump(
         engine=Engine(parts.plan, parts.counts, parts.identity),
-        source=KafkaSource(
-            consumer_conf(user, group=app.group, protocol=parts.protocol, instance_id=parts.instance)
-        ),
+        source=KafkaSource(conf),
         sink=sink,
         executor=Executors(invokers, asyncio.get_running_loop()),
         cluster=parts.cluster,
@@ -295,6 +295,7 @@ def _pumping(
         report=reporter,
         notices=parts.notices,
         transactor=transactor,
+        checkups=checkups_of(app.listeners, ways_of(asyncio.get_running_loop()), clock, reporter),
     )
     return Service(
         pump,

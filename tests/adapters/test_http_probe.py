@@ -16,7 +16,8 @@ LISTENER = ListenerHealth(
     name="charge",
     paused=False,
     brake_on=True,
-    outage_on=False,
+    breaker="closed",
+    held_in_outage=0,
     partitions=4,
     held=3,
     unconfirmed=2,
@@ -128,7 +129,7 @@ def test_details_tell_of_each_listener(served):
     assert (told["is_live"], told["is_ready"], told["step_age_s"]) == (True, True, 0.01)
     assert told["listeners"] == [
         {
-            "name": "charge", "paused": False, "brake_on": True, "outage_on": False, "partitions": 4,
+            "name": "charge", "paused": False, "brake_on": True, "breaker": "closed", "held_in_outage": 0, "partitions": 4,
             "held": 3, "unconfirmed": 2, "refused": 1, "oldest_handler_s": 0.5,
         }
     ]  # fmt: skip

@@ -49,7 +49,6 @@ def test_resolved_listener_has_all_that_was_declared() -> None:
     assert listener.decode(b'{"a": 1}') == {"a": 1}
 
 
-
 @pytest.mark.parametrize(
     ("order", "policy"),
     [

@@ -13,6 +13,7 @@ from redrive.core.breaker import (
     FAILING_SHARE,
     PROBE_FIRST_MS,
     PROBE_MOST_MS,
+    PROBE_PATIENCE_MS,
     SLOW_MS,
     STEADY_MS,
     TOKEN_EACH_MS,
@@ -37,7 +38,7 @@ def opened(*, at_ms=0.0, has_health=False):
 def reclosed(*, at_ms=0.0):
     """A breaker that was open, and was closed by its first probe at `at_ms`."""
     breaker = opened(at_ms=at_ms - PROBE_FIRST_MS)
-    breaker.probing()
+    breaker.probing(0.0)
     assert breaker.probed("up", at_ms)
     return breaker
 
@@ -91,6 +92,17 @@ class TestWhatItOpensFor:
         breaker = Breaker()
         assert not any(breaker.finished(0, 1, day * 86_400_000.0) for day in range(200))
 
+    def test_where_nothing_more_is_told_time_alone_may_open_it(self):
+        breaker = Breaker()
+        breaker.finished(0, 60, 0.0)
+        assert [breaker.refresh(ms) for ms in (SLOW_MS - 1, SLOW_MS, SLOW_MS + 1)] == [False, True, False]
+
+    def test_time_alone_forgets_too(self):
+        breaker = Breaker()
+        breaker.finished(0, 19, 0.0)
+        assert not breaker.refresh(WINDOW_MS)
+        assert not breaker.finished(0, 1, WINDOW_MS)
+
     def test_a_result_without_attempts_is_no_evidence(self):
         breaker = Breaker()
         breaker.finished(0, 19, 0.0)
@@ -103,7 +115,7 @@ class TestWhatItOpensFor:
         breaker = Breaker()
         breaker.finished(0, 19, 0.0)
         breaker.open(0.0)
-        breaker.probing()
+        breaker.probing(0.0)
         breaker.probed("up", 1_000.0)
         assert not breaker.finished(0, 19, 2_000.0)
 
@@ -160,7 +172,7 @@ class TestWorlds:
                 attempts += 1
             times += 1
             mono_ms = breaker.probe_ms
-            breaker.probing()
+            breaker.probing(0.0)
             assert breaker.probed("up", mono_ms)
         assert (breaker.pause_ms, times < 70) == (PROBE_MOST_MS, True)
         assert attempts <= ENOUGH_ATTEMPTS + times * ENOUGH_SLOW_ATTEMPTS
@@ -172,9 +184,9 @@ class TestWhatAFailureSays:
         [
             (Kind.TRANSIENT, "", "down"),
             (Kind.OUTAGE, "", "down"),
-            (Kind.PERMANENT, "", "none"),
+            (Kind.PERMANENT, "", "other"),
             (Kind.POISON, "", "none"),
-            (Kind.PERMANENT, "dead-letter", "none"),
+            (Kind.PERMANENT, "dead-letter", "other"),
             (Kind.PERMANENT, "skip", "up"),
             (Kind.TRANSIENT, "retry-later", "up"),
         ],
@@ -190,8 +202,13 @@ class TestProbes:
 
     def test_one_at_a_time(self):
         breaker = opened()
-        breaker.probing()
-        assert (breaker.state, breaker.next_step(1e9)) == ("half-open", "wait")
+        breaker.probing(0.0)
+        assert (breaker.state, breaker.next_step(PROBE_PATIENCE_MS - 1)) == ("half-open", "wait")
+
+    def test_one_whose_handler_hangs_is_not_waited_for_any_longer_than_five_minutes(self):
+        breaker = opened()
+        breaker.probing(1_000.0)
+        assert breaker.next_step(1_000.0 + PROBE_PATIENCE_MS) == "probe"
 
     def test_each_that_fails_doubles_the_pause_up_to_a_minute(self):
         breaker, mono_ms, pauses = opened(), 0.0, []
@@ -199,23 +216,24 @@ class TestProbes:
             pauses.append(breaker.pause_ms / 1_000)
             mono_ms += breaker.pause_ms
             assert breaker.next_step(mono_ms) == "probe"
-            breaker.probing()
+            breaker.probing(0.0)
             assert not breaker.probed("down", mono_ms)
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
-    def test_one_that_comes_through_closes_it(self):
+    @pytest.mark.parametrize("sign", ["up", "other"])
+    def test_one_that_comes_through_closes_it_and_so_does_one_that_fails_for_good(self, sign):
         breaker = opened()
-        breaker.probing()
-        assert (breaker.probed("up", 1_000.0), breaker.state) == (True, "closed")
+        breaker.probing(0.0)
+        assert (breaker.probed(sign, 1_000.0), breaker.state) == (True, "closed")
 
     def test_one_that_says_nothing_is_followed_by_another_after_the_same_pause(self):
         breaker = opened()
-        breaker.probing()
+        breaker.probing(0.0)
         assert (breaker.probed("none", 1_000.0), breaker.pause_ms, breaker.probe_ms) == (False, 1_000, 2_000)
 
     def test_one_that_never_ran_is_followed_by_another_at_once(self):
         breaker = opened()
-        breaker.probing()
+        breaker.probing(0.0)
         breaker.unprobed()
         assert breaker.next_step(1_000.0) == "probe"
 
@@ -264,7 +282,7 @@ class TestTheHealthFunction:
         breaker = opened(has_health=True)
         breaker.asked()
         breaker.answered(is_healthy=True, mono_ms=1_000.0)
-        breaker.probing()
+        breaker.probing(0.0)
         breaker.probed("none", 1_001.0)
         assert breaker.next_step(2_001.0) == "ask"
 
@@ -278,7 +296,7 @@ class TestTheHealthFunction:
     def test_an_answer_that_comes_late_changes_nothing(self):
         breaker = opened(has_health=True)
         breaker.asked()
-        breaker.probing()
+        breaker.probing(0.0)
         breaker.probed("up", 1_000.0)
         breaker.answered(is_healthy=False, mono_ms=1_100.0)
         assert (breaker.state, breaker.pause_ms) == ("closed", PROBE_FIRST_MS)
@@ -347,7 +365,7 @@ class NaiveBreaker:
         self.state, self.calls = "open", []
 
     def probed(self, sign, now_ms):
-        if sign == "up":
+        if sign in ("up", "other"):
             self.state, self.closed_ms = "closed", now_ms
             return
         self.state = "open"
@@ -383,14 +401,14 @@ class Worlds(RuleBasedStateMachine):
     def a_probe_starts(self):
         self.now_ms = max(self.now_ms, self.naive.probe_ms)
         assert self.breaker.next_step(self.now_ms) == "probe"
-        self.breaker.probing()
+        self.breaker.probing(self.now_ms)
         self.naive.state = "half-open"
 
     @precondition(lambda self: self.naive.state == "half-open")
-    @rule(sign=st.sampled_from(["up", "down", "none"]))
+    @rule(sign=st.sampled_from(["up", "down", "other", "none"]))
     def it_comes_home(self, sign):
         self.naive.probed(sign, self.now_ms)
-        assert self.breaker.probed(sign, self.now_ms) == (sign == "up")
+        assert self.breaker.probed(sign, self.now_ms) == (sign in ("up", "other"))
 
     @invariant()
     def both_agree(self):

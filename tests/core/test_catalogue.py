@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "redrive").rglob("*.py"))
 ALL_METRICS = (*METRICS, *SUPERVISOR_METRICS)
 LABELS = {
+    "state",
     "group",
     "listener",
     "topic",

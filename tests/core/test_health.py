@@ -69,7 +69,7 @@ def test_an_outage_leaves_a_process_ready():
     world.fetch(P0)
     world.work(outcomes=["outage"])
     health = judged(world)
-    assert health.listeners[0].outage_on
+    assert (health.listeners[0].breaker, health.listeners[0].held_in_outage) == ("open", 1)
     assert health.is_ready
 
 

@@ -137,7 +137,7 @@ def test_a_record_at_which_its_listener_stopped_is_told():
 
 
 def test_of_thousands_that_are_stuck_the_first_are_told_and_how_many_there_are():
-    world = world_with(3 * MOST_TOLD, plan_of("5s", brake=False))
+    world = world_with(3 * MOST_TOLD, plan_of("5s", brake=False, breaker=False))
     for _ in range(50):
         world.fetch(ORDERS)
         world.work(outcomes=["transient"] * 100)
@@ -151,8 +151,8 @@ def test_an_outage_tells_when_a_record_is_tried_again():
     world = world_with(2)
     world.work(outcomes=["outage"])
     listener = seen(world).listeners[0]
-    assert (listener.outage_on, listener.outage_wait_s) == (True, 1.0)
-    assert partition_of(world).front.state == "next in line"
+    assert (listener.breaker, listener.held_in_outage, listener.outage_wait_s) == ("open", 1, 1.0)
+    assert partition_of(world).front.state == "failed in an outage, to run again"
 
 
 def test_who_paused_a_listener_is_told():

@@ -41,6 +41,10 @@ def count(world, metric, *labels):
     return values(world, metric)[LISTENER + labels]
 
 
+def states(world):
+    return {labels[-1]: value for labels, value in values(world, catalogue.BREAKER).items()}
+
+
 def started(*delays, **options):
     world = World(plan_of(*delays or ("5s", "30s"), **options))
     world.assign(P0, P1, T0)
@@ -99,7 +103,8 @@ def test_before_anything_happens_all_counters_are_there_at_zero():
         "too-large",
     }
     assert values(world, catalogue.COMMITS) == {("shop", "confirmed"): 0, ("shop", "refused"): 0}
-    assert count(world, catalogue.BRAKE) == count(world, catalogue.OUTAGE) == 0
+    assert count(world, catalogue.BRAKE) == 0
+    assert states(world) == {"closed": 1, "half-open": 0, "open": 0}
 
 
 def test_records_are_counted_by_what_became_of_them():
@@ -181,10 +186,13 @@ def test_an_outage_shows_while_it_lasts():
     world.append(SOURCE)
     world.fetch(P0)
     world.work(outcomes=["outage"])
-    assert (count(world, catalogue.OUTAGE), count(world, catalogue.OUTAGES)) == (1, 1)
+    assert (states(world), count(world, catalogue.OUTAGES)) == ({"closed": 0, "half-open": 0, "open": 1}, 1)
+    assert (count(world, catalogue.HELD_FAILURES), count(world, catalogue.OUTAGE_RECORDS)) == (1, 1)
     world.pass_time(2_000)
+    assert states(world) == {"closed": 0, "half-open": 1, "open": 0}
     world.work(outcomes=["ok", "ok"])
-    assert (count(world, catalogue.OUTAGE), count(world, catalogue.OUTAGES)) == (0, 1)
+    assert (states(world), count(world, catalogue.OUTAGES)) == ({"closed": 1, "half-open": 0, "open": 0}, 1)
+    assert (count(world, catalogue.HELD_FAILURES), count(world, catalogue.OUTAGE_RECORDS)) == (1, 0)
 
 
 def test_the_brake_shows_while_it_is_on():

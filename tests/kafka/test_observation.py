@@ -104,7 +104,7 @@ def test_an_app_tells_of_itself_over_http(kafka, orders, group, port):
     assert found["redrive_retry_lateness_seconds_count",] == 1
     assert found["redrive_handler_duration_seconds_count",] == 6
     assert json.loads(details)["listeners"][0] | {"oldest_handler_s": 0} == {
-        "name": "charge", "brake_on": False, "outage_on": False, "partitions": 4,
+        "name": "charge", "brake_on": False, "breaker": "closed", "held_in_outage": 0, "partitions": 4,
         "held": 0, "unconfirmed": 0, "refused": 0, "oldest_handler_s": 0,
     }  # fmt: skip
     with pytest.raises(urllib.error.URLError):

@@ -29,6 +29,8 @@ _AFTERMATH = "tests/sim/test_aftermath.py"
 _LETTERS = "tests/app/test_on_dead_letter.py"
 _OFFSETS = "tests/core/test_offsets.py::TestTheMapOfOnePartition"
 _METADATA = "tests/core/test_metadata.py"
+_OUTAGES = "tests/sim/test_outages.py"
+_OUTAGE = f"{_OUTAGES}::test_t_dlq_4_an_outage_of_five_minutes_leaves_no_dead_letter_and_the_ladder_nearly_untouched"
 
 PLANTS = {
     "commits although the dead-letter or retry write failed": Plant(
@@ -204,8 +206,8 @@ PLANTS = {
     ),
     "lets later records of a key run while one that blocks waits": Plant(
         "core/engine.py",
-        "            done = result.done - run.is_held\n",
-        "            done = result.done\n",
+        "            done -= run.is_held\n",
+        "",
         (f"{_LANES}::test_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on",),
         "2 before",
     ),
@@ -278,5 +280,51 @@ PLANTS = {
         '""',
         (f"{_AFTERMATH}::test_a_discarded_letter_frees_its_key_without_a_run",),
         r"\[\], \[\]",
+    ),
+    "lets what fails in an outage climb the ladder": Plant(
+        "core/outages.py",
+        '        return sign == "down" or (sign != "up" and',
+        '        return sign != "down" and (sign != "up" and',
+        (f"{_OUTAGE}[by key]",),
+        "assert 2000 <|climbed|in_vain",
+    ),
+    "forgets what it holds in an outage": Plant(
+        "core/outages.py",
+        "            run.held_offsets.add(failed.record.offset())\n",
+        "            pass\n",
+        (f"{_OUTAGE}[by key]",),
+        "sorted|StopIteration|At index",
+    ),
+    "never tries whether an outage is over": Plant(
+        "core/breaker.py",
+        '        if self.state == "closed" or mono_ms < self.probe_ms:\n',
+        "        if True:\n",
+        (f"{_OUTAGE}[by key]",),
+        "StopIteration",
+    ),
+    "takes bad records for an outage": Plant(
+        "core/outages.py",
+        "        if not breaker.finished(handled, len(down), now.mono_ms):\n",
+        "        down = failures\n        if not breaker.finished(0, len(down), now.mono_ms):\n",
+        (
+            f"{_OUTAGES}::test_t_ret_1_one_record_of_twenty_that_fails_for_good_for_ten_minutes_never_holds_the_others[key]",
+        ),
+        "'outage|why|wait_s",
+    ),
+    "tries many at once in an outage": Plant(
+        "core/breaker.py",
+        "        self.probe_ms = mono_ms + PROBE_PATIENCE_MS\n",
+        "        self.probe_ms = mono_ms\n",
+        ("tests/core/test_breaker.py::TestProbes::test_one_at_a_time",),
+        "'probe'",
+    ),
+    "tries records although the health function says no": Plant(
+        "core/breaker.py",
+        "        if not self._has_health or mono_ms < self._answer_until_ms:\n",
+        "        if True:\n",
+        (
+            f"{_OUTAGES}::test_a_health_function_is_asked_before_each_probe_and_no_record_is_tried_until_it_says_yes",
+        ),
+        "len.service.calls",
     ),
 }

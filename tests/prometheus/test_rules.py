@@ -137,13 +137,13 @@ CASES = (
     ),
     Case(
         "RedriveOutage",
-        {f"redrive_outage_on{{{SERIES}}}": "0x4 1x30 0x10"},
+        {f'redrive_breaker_state{{{SERIES},state="open"}}': "0x4 1x30 0x10"},
         "14m",
         "15m",
         "37m",
         {**LISTENER, "severity": "warning"},
-        "Listener charge of group payments holds its records: what its handler calls refuses all of them. It goes on by "
-        "itself.",
+        "Listener charge of group payments holds its records: nearly all that it tried failed. It tries one a minute and goes "
+        "on by itself.",
     ),
     Case(
         "RedriveTierLate",

@@ -1,12 +1,16 @@
 """A bad release does not empty the topic into the dead-letter topic, whatever ladder it has to climb before."""
 
+from dataclasses import replace
+
 import pytest
 
 from redrive import RetryLater, RetryPolicy
 from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition
-from tests.runtime.at_work import Process, app_of, append, new_cluster
+from tests.runtime.at_work import SETTINGS, Process, app_of, append, new_cluster
 from tests.sim.engine_world import World, plan_of
+
+WITHOUT_BREAKER = replace(SETTINGS, breaker=False)
 
 
 class Release:
@@ -21,7 +25,8 @@ class Release:
             self.runs += 1
             fails(number)
 
-        self.process = Process(app_of(handle, **options), self.cluster)
+        # What fails as transient is the breaker's, while it is there.
+        self.process = Process(app_of(handle, **options), self.cluster, settings=WITHOUT_BREAKER)
 
     def append(self, count, first=0):
         for number in range(first, first + count):

@@ -191,17 +191,17 @@ def test_a_probe_that_a_revoke_stopped_before_it_ran_does_not_end_the_outage():
     world.let_go(P0)
 
     listener = world.engine.listeners[0]
-    assert listener.outage is not None
+    assert not listener.breaker.is_closed
     assert [report.event for report in world.reports] == ["outage"]
 
     world.pass_time(1_000)
     assert [(run.lane.key, len(run.records)) for run in world.engine.runs] == [(P1, 1)]
     world.work(outcomes=["outage"])
-    assert listener.outage.backoff_ms == 2_000
+    assert listener.breaker.pause_ms == 2_000
     world.pass_time(2_000)
     world.work(outcomes=["ok", "ok"])
-    assert listener.outage is None
-    assert [report.event for report in world.reports] == ["outage", "outage", "outage-over"]
+    assert listener.breaker.is_closed
+    assert [report.event for report in world.reports] == ["outage", "outage-lasts", "outage-over"]
 
 
 def test_a_probe_that_a_revoke_cut_while_it_was_handled_ends_the_outage_when_it_went_well():
@@ -215,7 +215,7 @@ def test_a_probe_that_a_revoke_cut_while_it_was_handled_ends_the_outage_when_it_
     world.revoke(P0)
     assert worker.run.lane.key == P0
     world.work(outcomes=["ok"])
-    assert world.engine.listeners[0].outage is None
+    assert world.engine.listeners[0].breaker.is_closed
 
 
 def test_where_no_probe_comes_back_since_its_partition_was_lost_another_partition_tries():

@@ -217,7 +217,7 @@ def test_an_event_that_nobody_listed_is_told_all_the_same(told):
 
 
 def test_a_field_that_is_missing_leaves_a_hole_and_the_line_is_written(told):
-    assert told("outage-over") == ["Listener ?: the outage is over, all goes on."]
+    assert told("brake-off") == ["Listener ?: the brake is released, all goes on."]
 
 
 def test_what_comes_from_outside_cannot_look_like_another_line(told):
@@ -261,6 +261,8 @@ def all_of_the_engine():
     world.append("orders", count=200)
     world.fetch(P0, most=200)
     world.work(outcomes=["outage", "ok"])  # the second run is handed back
+    world.pass_time(1_000)
+    world.work(outcomes=["outage"])
     world.pass_time(2_000)
     world.work(outcomes=["permanent", "permanent"])
     while not any(report.event == "dead-letter-cut" for report in world.reports):
@@ -354,7 +356,7 @@ def steps(pump, cluster, count):
 def test_every_report_of_the_engine_fills_its_text(told):
     reports = all_of_the_engine()
     assert {report.event for report in reports} == {
-        "record-given-up", "outage", "outage-over", "dead-letter", "dead-letter-cut", "write-refused", "brake-on", "brake-off",
+        "record-given-up", "outage", "outage-lasts", "outage-over", "dead-letter", "dead-letter-cut", "write-refused", "brake-on", "brake-off",
         "retries-hurried", "retries-discarded",
     }  # fmt: skip
     assert [line for report in reports for line in told(report.event, **report.fields) if "?" in line] == []

@@ -47,6 +47,7 @@ def plan_of(
     give_up: str = "dead-letter",
     concurrency: int = 1,
     brake: bool = True,
+    breaker: bool = True,
     order: str = "partition",
     **policy,
 ) -> ListenerPlan:
@@ -72,6 +73,7 @@ def plan_of(
         order=order,
         concurrency=concurrency,
         brake=brake,
+        breaker=breaker,
     )
 
 
@@ -121,7 +123,7 @@ class Worker:
             self._world.truth.handled(self.run.lane, record.offset())
         elif outcome == "outage":
             self.run.outage = self._failed(record, Kind.OUTAGE, "")
-            self._world.truth.met_outage(self.run.lane, record.offset())
+            self._world.truth.met_outage(self.run, record.offset())
             self._end("outage")
         else:
             self._fail(record, outcome)
@@ -138,7 +140,7 @@ class Worker:
         if outcome == "transient" and immediate and failed.attempt <= immediate.retries and is_first:
             self._done -= 1
             self.run.again = Again(failed, immediate.wait_ms)
-            self._world.truth.met_outage(self.run.lane, record.offset())
+            self._world.truth.tries_again(self.run, record.offset())
             self._end("again")
             return
         self.run.failures.append(failed)

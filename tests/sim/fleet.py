@@ -53,6 +53,7 @@ class Fleet:
         is_async: bool = False,
         app: App | None = None,
         delivery: Delivery = "at-least-once",
+        breaker: bool = False,
     ) -> None:
         self.cluster = SimCluster(seed=seed)
         self.clock = self.cluster.clock
@@ -63,7 +64,8 @@ class Fleet:
         self._emits = delivery == "exactly-once"
         self.cluster.create_topic("mails")
         self.app = (app or self._app(is_async)).resolve()
-        self.settings = Settings(bootstrap_servers="sim:9092", delivery=delivery)
+        # Tasks fail for reasons of their own, all of them at times: the breaker would hold them for ever.
+        self.settings = Settings(bootstrap_servers="sim:9092", delivery=delivery, breaker=breaker)
         wanted = with_source_partitions(
             wanted_topics(self.app, self.settings), {}, missing=partitions, by_source={}
         )

@@ -66,7 +66,7 @@ def test_what_a_former_ladder_still_holds_is_a_dead_letter_when_it_fails_and_the
 
 
 def test_jitter_spreads_the_dues_of_records_that_failed_together_over_all_of_it():
-    world = _working_on(World(plan_of("10s", jitter=1.0), partitions=1), count=100)
+    world = _working_on(World(plan_of("10s", jitter=1.0, breaker=False), partitions=1), count=100)
     failed_ms = world.clock.wall_ms()
     for _ in range(100):
         world.work(outcomes=["transient"])

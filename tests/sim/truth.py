@@ -25,6 +25,8 @@ class Truth:
         self._known: dict[Lane, set[int]] = defaultdict(set)
         self._failed: dict[Lane, set[int]] = defaultdict(set)
         self._confirmed: dict[Lane, Counter[int]] = defaultdict(Counter)
+        #: Those that met an outage, and are to run again at any time.
+        self._put_by: dict[Lane, set[int]] = defaultdict(set)
         #: Failed records that wait in front of their lanes.
         self._held: dict[Lane, set[int]] = defaultdict(set)
         self._told: dict[Lane, dict[int, int]] = defaultdict(dict)
@@ -39,12 +41,21 @@ class Truth:
     def started(self, run: Run, record: RawRecord) -> None:
         """A handler got this record."""
         lane, offset = run.lane, record.offset()
+        assert not self._confirmed[lane][offset], f"{lane.key}: {offset} runs though it has a successor"
         if run.key_lanes:
             self._started_in_its_lane(run, record)
-            return
-        if run.is_of_tier:
-            return
+        elif not run.is_of_tier:
+            self._started_in_its_partition(run, offset)
+        # In an outage a failed record may get no successor, but run again.
+        self._put_by[lane].discard(offset)
+        self._failed[lane].discard(offset)
+
+    def _started_in_its_partition(self, run: Run, offset: int) -> None:
+        lane = run.lane
         last = self._last_started.get(lane, self._start_of[lane] - 1)
+        if run.is_apart and offset <= last:
+            assert offset in self._put_by[lane] | self._failed[lane], f"{lane.key}: {offset} again"
+            return
         assert offset > last, f"{lane.key}: {offset} after {last}"
         between = (
             other.offset() for other in self._cluster.partition(lane.key) if last < other.offset() < offset
@@ -82,9 +93,19 @@ class Truth:
         """A handler was content with it."""
         self._known[lane].add(offset)
 
-    def met_outage(self, lane: Lane, offset: int) -> None:
-        """A handler can't do it now: it will be tried again."""
-        self._last_started[lane] = offset - 1
+    def met_outage(self, run: Run, offset: int) -> None:
+        """A handler can't do it now: it will be tried again, if it must be before those behind it or not."""
+        if run.is_apart or run.lane.listener.plan.policy.blocking is None:
+            self._put_by[run.lane].add(offset)
+        else:
+            self._last_started[run.lane] = offset - 1
+
+    def tries_again(self, run: Run, offset: int) -> None:
+        """A handler is to have another try in place."""
+        if run.is_apart:
+            self._put_by[run.lane].add(offset)
+        else:
+            self._last_started[run.lane] = offset - 1
 
     def failed(self, plan: ListenerPlan, lane: Lane, failed: Failed) -> None:
         """A handler failed: the record waits for a successor, or gets none."""

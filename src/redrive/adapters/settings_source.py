@@ -315,6 +315,7 @@ class _Model(BaseModel):
     dlq_partitions: _Number | None = _DEFAULT.dlq_partitions
     tier_outage: _Duration = _DEFAULT.tier_outage_ms
     brake: bool = _DEFAULT.brake
+    breaker: bool = _DEFAULT.breaker
     accepts_groups: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.accepts_groups
     dialects: Annotated[tuple[str, ...], BeforeValidator(_split)] = _DEFAULT.dialects
     own_dialects: dict[str, Any] = {}

@@ -134,10 +134,19 @@ def _state(listener: ListenerSeen) -> str:
     told = {
         "paused": listener.paused is not None,
         "brake on": listener.brake_on,
-        "outage": listener.outage_on,
+        _outage(listener): listener.breaker != "closed",
     }
     found = [text for text, is_so in told.items() if is_so]
     return f" ({', '.join(found)})" if found else ""
+
+
+def _outage(listener: ListenerSeen) -> str:
+    tried = (
+        "a record is being tried"
+        if listener.outage_wait_s is None
+        else f"next try in {_age(listener.outage_wait_s)}"
+    )
+    return f"outage, {listener.held_in_outage} held, {tried}"
 
 
 def _show_listener(output: Output, listener: ListenerSeen, now_ms: float) -> None:

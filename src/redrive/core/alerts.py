@@ -13,13 +13,13 @@ import msgspec
 
 from redrive.core.catalogue import (
     BRAKE,
+    BREAKER,
     COMMITS,
     DEAD_LETTER_WRITE_FAILURES,
     DEAD_LETTERS,
     LISTENER_INFO,
     OLDEST_HANDLER,
     OLDEST_UNRESOLVED,
-    OUTAGE,
     PUMP_STEP_AGE,
     RECORDS,
     RETENTION_LEFT,
@@ -184,12 +184,12 @@ _HANDLERS = (
     ),
     Alert(
         name="RedriveOutage",
-        expr=f"max by ({_LISTENER}) ({OUTAGE.name}) > LIMIT",
+        expr=f'max by ({_LISTENER}) ({BREAKER.name}{{state!="closed"}}) > LIMIT',
         for_ms=600_000,
         levels=(Level("warning", 0),),
         summary="What a listener's handler calls is away.",
-        description="Listener {{ $labels.listener }} of group {{ $labels.group }} holds its records: what its handler calls "
-        "refuses all of them. It goes on by itself.",
+        description="Listener {{ $labels.listener }} of group {{ $labels.group }} holds its records: nearly all that it tried "
+        "failed. It tries one a minute and goes on by itself.",
     ),
     Alert(
         name="RedriveTierLate",

@@ -9,8 +9,8 @@ What counts, and why so:
 
 - Only a record's first delivery is evidence against the downstream, since each record has one: three records that fail for
   reasons of their own, tried for hours, never add up to an outage. A success is evidence for it at any attempt.
-- What fails as permanent or poison says nothing about the downstream, so it is left out: neither can a topic that is
-  half poison hide an outage, nor do bad records make one.
+- What fails as permanent or poison is left out: neither can a topic that is half poison hide an outage, nor do bad records
+  make one. But a probe that fails for good ends it: the downstream had another answer, and bad records are the brake's.
 - Nine of ten of the last attempts: of as few as make 100, or 20 where these took ten seconds. By number and not by time, since
   it is numbers that do harm: at any rate about a hundred records climb the ladder before it opens, be it in a millisecond or
   a minute. Where 30 % fail at random, 90 of 100 do once in 10^34 times, and 18 of 20 once in 27 million.
@@ -34,6 +34,8 @@ FAILING_SHARE = 0.9
 #: The pause before the first probe, which doubles with each that fails.
 PROBE_FIRST_MS = 1_000.0
 PROBE_MOST_MS = 60_000.0
+#: A probe whose handler hangs is not waited for any longer: another one may start beside it.
+PROBE_PATIENCE_MS = 300_000.0
 #: Who fails again so soon after a probe came through has not recovered: it opens after `ENOUGH_SLOW_ATTEMPTS`, and the pauses
 #: go on growing where they were.
 STEADY_MS = 60_000.0
@@ -43,7 +45,7 @@ TOKEN_EACH_MS = 300_000.0
 
 State = Literal["closed", "half-open", "open"]
 #: What a probe, or the listener's health function, said of the downstream.
-Sign = Literal["up", "down", "none"]
+Sign = Literal["up", "down", "other", "none"]
 #: What the breaker wants next: nothing yet, the health function asked, or a probe.
 Step = Literal["wait", "ask", "probe"]
 
@@ -52,12 +54,15 @@ def sign_of(failed: Failed) -> Sign:
     """
     What a failed record says of the downstream.
 
-    A handler that asks for Skip or RetryLater has come to a decision; permanent failures, poison and letters that were asked
-    for say nothing: the handler may never have got as far as to call anything.
+    "up": a handler that asks for Skip or RetryLater has come to a decision. "down": transient, or an outage. "other": it failed
+    for good, or asked for a dead letter, so the downstream answered, or wasn't asked. "none": poison; no handler ran.
     """
     if failed.signal:
-        return "none" if failed.signal == "dead-letter" else "up"
-    return "down" if failed.failure.kind in (Kind.TRANSIENT, Kind.OUTAGE) else "none"
+        return "other" if failed.signal == "dead-letter" else "up"
+    kind = failed.failure.kind
+    if kind in (Kind.TRANSIENT, Kind.OUTAGE):
+        return "down"
+    return "none" if kind is Kind.POISON else "other"
 
 
 class Breaker:
@@ -78,6 +83,7 @@ class Breaker:
         "_tokens",
         "_tokens_ms",
         "_window",
+        "opened_ms",
         "pause_ms",
         "probe_ms",
         "state",
@@ -88,6 +94,7 @@ class Breaker:
         #: How long it waits between two probes, and when the next one may start.
         self.pause_ms = PROBE_FIRST_MS
         self.probe_ms = 0.0
+        self.opened_ms = 0.0
         self._has_health = has_health
         self._is_asked = False
         #: Until when the health function's "yes" is good for a probe.
@@ -122,12 +129,23 @@ class Breaker:
         window.append((mono_ms, attempts, failing))
         self._attempts += attempts
         self._failing += failing
-        while window[0][0] <= mono_ms - WINDOW_MS or self._is_enough_without_first(mono_ms):
+        return self.refresh(mono_ms)
+
+    def refresh(self, mono_ms: float) -> bool:
+        """
+        Judge again, as time passes. True when that opened it. For who has no more to tell *because* records failed: where
+        each of them holds up those behind it.
+        """
+        window = self._window
+        if self.state != "closed":
+            return False
+        while window and (window[0][0] <= mono_ms - WINDOW_MS or self._is_enough_without_first(mono_ms)):
             _, attempts, failing = window.popleft()
             self._attempts -= attempts
             self._failing -= failing
-        is_failing = self._failing >= FAILING_SHARE * self._attempts
-        if not is_failing or not self._is_enough(self._attempts, window[0][0], mono_ms):
+        if not window or self._failing < FAILING_SHARE * self._attempts:
+            return False
+        if not self._is_enough(self._attempts, window[0][0], mono_ms):
             return False
         self.open(mono_ms)
         return True
@@ -150,6 +168,7 @@ class Breaker:
         if self.state != "closed":
             return
         self.state = "open"
+        self.opened_ms = mono_ms
         self.pause_ms = self._longer() if self._closed_lately(mono_ms) else PROBE_FIRST_MS
         self._wait(mono_ms)
         self._forget()
@@ -157,8 +176,8 @@ class Breaker:
     # -- open and half-open --------------------------------------------------------------------------------------
 
     def next_step(self, mono_ms: float) -> Step:
-        """What to do now for a listener that has a record to try: only while open, and when the pause is over."""
-        if self.state != "open" or mono_ms < self.probe_ms:
+        """What to do now for a listener that has a record to try: nothing while closed, and before the pause is over."""
+        if self.state == "closed" or mono_ms < self.probe_ms:
             return "wait"
         if not self._has_health or mono_ms < self._answer_until_ms:
             return "probe"
@@ -174,26 +193,27 @@ class Breaker:
         the pause at most: it never closes by itself.
         """
         self._is_asked = False
-        if self.state != "open":
+        if self.state == "closed":
             return
         if is_healthy:
             self._answer_until_ms = mono_ms + self.pause_ms
         else:
             self._failed_again(mono_ms)
 
-    def probing(self) -> None:
-        """The probe was started; until it is back nothing else is."""
+    def probing(self, mono_ms: float) -> None:
+        """The probe was started; until it is back nothing else is, for five minutes at most."""
         self.state = "half-open"
+        self.probe_ms = mono_ms + PROBE_PATIENCE_MS
         self._answer_until_ms = 0.0
 
     def probed(self, sign: Sign, mono_ms: float) -> bool:
         """
-        What came of the probe. True when that closed the breaker. "none" is for one that said nothing of the downstream:
-        the next one follows after the same pause.
+        What came of the probe. True when that closed the breaker. One that said nothing ("none") is followed by another
+        after the same pause.
         """
         if self.state != "half-open":
             return False
-        if sign == "up":
+        if sign in ("up", "other"):
             self.state = "closed"
             self._closed_ms = mono_ms
             return True
@@ -207,7 +227,7 @@ class Breaker:
     def unprobed(self) -> None:
         """The probe never ran, as its partition went away: another one may start at once."""
         if self.state == "half-open":
-            self.state = "open"
+            self.state, self.probe_ms = "open", 0.0
 
     def take_token(self, mono_ms: float) -> bool:
         """

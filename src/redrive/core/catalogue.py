@@ -226,19 +226,37 @@ PAUSED = Metric(
     _LISTENER,
     "1 while a person has paused the listener (`redrive worker pause`) for all processes of its group.",
 )
-OUTAGE = Metric(
-    "redrive_outage_on",
+BREAKER_STATES = ("closed", "half-open", "open")
+BREAKER = Metric(
+    "redrive_breaker_state",
     "gauge",
     "",
-    _LISTENER,
-    "1 while the handler's downstream is away: records are held and one of them is tried again with growing pauses.",
+    (*_LISTENER, "state"),
+    "1 for the state that the breaker is in: closed, all goes as usual; open, nearly all failed, so records are held; "
+    "half-open, one of them is being tried.",
 )
 OUTAGES = Metric(
-    "redrive_outages_total",
+    "redrive_breaker_opened_total",
     "counter",
     "outages",
     _LISTENER,
-    "Outages of the handler's downstream that began.",
+    "Outages of what the handler calls that began: times that the breaker opened.",
+)
+HELD_FAILURES = Metric(
+    "redrive_breaker_held_failures_total",
+    "counter",
+    "runs",
+    _LISTENER,
+    "Failed runs in an outage whose record was held instead of being moved, and that don't count as attempts.",
+)
+OUTAGE_RECORDS = Metric(
+    "redrive_breaker_held_records",
+    "gauge",
+    "records",
+    _LISTENER,
+    "Records that failed in an outage and are held, to run again when it is over. What waits unread isn't among them: see "
+    "the lag.",
+    adds_up=True,
 )
 SOURCE_LAG = Metric(
     "redrive_source_lag_records",
@@ -347,8 +365,10 @@ METRICS = (
     LISTENER_INFO,
     PAUSED,
     BRAKE,
-    OUTAGE,
+    BREAKER,
     OUTAGES,
+    HELD_FAILURES,
+    OUTAGE_RECORDS,
     SOURCE_LAG,
     TIER_LAG,
     ASSIGNED_PARTITIONS,
@@ -450,13 +470,33 @@ _EVENTS = (
     LogEvent(
         "outage",
         "warning",
-        "Listener %(listener)s met an outage (%(type)s). Its records are held where they are, none becomes a dead letter; "
-        "one is tried again in %(wait_s)s s, then with growing pauses. It goes on by itself when the downstream is back.",
+        "Listener %(listener)s: %(why)s. It takes that for an outage of what its handler calls: it starts nothing new, records "
+        "that fail meanwhile are held and no attempt of theirs counts, none climbs the ladder or becomes a dead letter by it. In "
+        "%(wait_s)s s one record is tried, then one after another with growing pauses; all goes on by itself as soon as one comes "
+        "through. Bring back what the handler calls; there is nothing to be done here.",
+        ("listener",),
+    ),
+    LogEvent(
+        "outage-lasts",
+        "warning",
+        "Listener %(listener)s: the outage lasts, for %(lasted_s)s s so far. The record that was tried failed (%(type)s) and is "
+        "held; the next one is tried in %(wait_s)s s.",
+        ("listener",),
+    ),
+    LogEvent(
+        "unhealthy",
+        "warning",
+        "Listener %(listener)s: no record is tried, since its health function doesn't say that all is well: %(why)s. It is asked "
+        "again before each try; this is told once.",
         ("listener",),
     ),
     # As loud as its beginning: who saw that must also see this.
     LogEvent(
-        "outage-over", "warning", "Listener %(listener)s: the outage is over, all goes on.", ("listener",)
+        "outage-over",
+        "warning",
+        "Listener %(listener)s: the outage is over after %(lasted_s)s s, a record came through. What was held runs again, and all "
+        "goes on.",
+        ("listener",),
     ),
     LogEvent(
         "brake-on",

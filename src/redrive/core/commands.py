@@ -80,6 +80,7 @@ class Run:
         "failures_seen",
         "gate",
         "heads",
+        "held_offsets",
         "is_apart",
         "is_cut",
         "is_held",
@@ -138,6 +139,8 @@ class Run:
         self.unreadable = 0
         #: Settled records that are passed only when something was written.
         self.open_offsets: set[int] = set()
+        #: Failed in an outage: they go back to the front of their lanes.
+        self.held_offsets: set[int] = set()
         self.settled = 0
 
     @property
@@ -286,4 +289,10 @@ class Report(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Command = Run | Produce | Commit | Transaction | Pause | Resume | Report
+class AskHealth(msgspec.Struct, frozen=True):
+    """Ask the health function of listener number `listener`; answered with what it says, and never waited for."""
+
+    listener: int
+
+
+Command = Run | Produce | Commit | Transaction | Pause | Resume | Report | AskHealth

@@ -67,6 +67,7 @@ class ListenerCounters:
         "envelope_errors",
         "failed_runs",
         "handled",
+        "held",
         "ignored_metadata",
         "lateness",
         "lost",
@@ -99,7 +100,9 @@ class ListenerCounters:
         self.envelope_errors = 0
         #: Writes of successors that were refused, by "retry" and "dead-letter".
         self.write_failures = {"retry": 0, "dead-letter": 0}
+        #: Times that the breaker opened, and failures that were held meanwhile instead of being counted as attempts.
         self.outages = 0
+        self.held = 0
         #: Records that retention deleted before this group read them.
         self.lost = 0
         self.duration = Histogram(DURATION_BOUNDS_S)

@@ -13,6 +13,7 @@ import msgspec
 from redrive.core.catalogue import (
     ASSIGNED_PARTITIONS,
     BRAKE,
+    BREAKER,
     BUILD_INFO,
     COMMITS,
     DEAD_LETTER_WRITE_FAILURES,
@@ -21,13 +22,14 @@ from redrive.core.catalogue import (
     FAILED_RUNS,
     HANDLER_DURATION,
     HELD_BYTES,
+    HELD_FAILURES,
     HELD_RECORDS,
     IGNORED_METADATA,
     LISTENER_INFO,
     LOOP_STALLS,
     OLDEST_HANDLER,
     OLDEST_UNRESOLVED,
-    OUTAGE,
+    OUTAGE_RECORDS,
     OUTAGES,
     PAUSED,
     PAUSED_PARTITIONS,
@@ -57,6 +59,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 _MINE = 'group=~"$group",listener=~"$listener"'
 _GROUP = 'group=~"$group"'
+_NOT_CLOSED = f'{_MINE},state!="closed"'
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -124,7 +127,7 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
             unit="s", kind="stat", width=4,
         ),
         _one(BRAKE, f"sum({BRAKE.name}{{{_MINE}}})", "", "Brakes on", kind="stat", width=4),
-        _one(OUTAGE, f"sum({OUTAGE.name}{{{_MINE}}})", "", "Outages on", kind="stat", width=4),
+        _one(BREAKER, f"sum({BREAKER.name}{{{_NOT_CLOSED}}})", "", "Breakers open", kind="stat", width=4),
         _one(BUILD_INFO, f"count by (version) ({BUILD_INFO.name})", "{{version}}", "Processes by version", kind="stat", width=4),
         _one(RECORDS, _rate(RECORDS, "outcome"), "{{outcome}}", "Records by outcome", unit="rps"),
         Panel("Share of dead letters", (Query(_DEAD_SHARE, "{{listener}}"),), unit="percentunit"),
@@ -140,6 +143,9 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
         _one(FAILED_RUNS, _rate(FAILED_RUNS, "listener"), "{{listener}}", "Failed runs", unit="ops"),
         _one(ENVELOPE_ERRORS, _grown(ENVELOPE_ERRORS, "listener"), "{{listener}}", "Unreadable headers"),
         _one(OUTAGES, _grown(OUTAGES, "listener"), "{{listener}}", "Outages that began"),
+        _one(BREAKER, f"max by (listener, state) ({BREAKER.name}{{{_NOT_CLOSED}}})", "{{listener}} {{state}}", "Breaker"),
+        _one(OUTAGE_RECORDS, _sum(OUTAGE_RECORDS, "listener"), "{{listener}}", "Held in outages"),
+        _one(HELD_FAILURES, _rate(HELD_FAILURES, "listener"), "{{listener}}", "Failures held", unit="ops"),
         _one(BRAKE, f"max by (listener) ({BRAKE.name}{{{_MINE}}})", "{{listener}}", "Brake"),
         _one(PAUSED, f"max by (listener) ({PAUSED.name}{{{_MINE}}})", "{{listener}}", "Paused by a person"),
     ),

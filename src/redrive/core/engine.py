@@ -14,13 +14,15 @@ from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
 from redrive.core.heeding import Heeding
-from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState, Outage
+from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState
 from redrive.core.metadata import NO_HEADS, Head
 from redrive.core.offset_codec import Range
 from redrive.core.offsets import OffsetMap
+from redrive.core.outages import Outages
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests
+from redrive.core.returning import give_back, take_back
 from redrive.core.schedule import Window
 from redrive.core.settling import Settling
 from redrive.core.successors import Pending, Successors
@@ -91,7 +93,8 @@ class Engine:
         )
         self._aftermath = Aftermath(self.lanes, self.successors, plan.translator)
         self._taking = Taking(self._rests, self.notices, self._aftermath)
-        self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath)
+        self.outages = Outages(self._outbox, self.runs)
+        self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath, self.outages)
         #: Confirmed commits that resting lanes were told of.
         self._told = 0
         self._next_look_ms = 0.0
@@ -168,25 +171,24 @@ class Engine:
         listener.vacate(run.slot)
         listener.budget_out -= run.most_dead
         lane.runs -= 1
-        if not lane.runs:
+        if lane.last_run is run:
             lane.last_run = None  # it would keep the records of the run alive
         listener.counters.envelope_errors += run.unreadable
         if result.done:
             listener.counters.duration.add(result.seconds / result.done, result.done)
             listener.measured(result.seconds, result.done)
         if lane.alive:
-            self._settle(run, run.records, result.done, now)
+            done = self.outages.done(result, now)
+            self._settle(run, run.records, done, now)
             if run.again is not None:
                 self._settling.again(lane, run.again, now)
             # A record that waits in front of its lane goes back there, though it ran.
-            done = result.done - run.is_held
-            if self._settling.give_back(run, done):
+            done -= run.is_held
+            if give_back(run, done) or lane.held:
                 self._make_ready(lane)
             self.notices.gave_back(run, done, now)
-        if result.halt == "outage":
-            self._outage(run, now)
-        elif listener.outage is not None and listener.outage.probe is run:
-            self._probed(listener, result)
+        if listener.probe is run:
+            self.outages.probed(result, now)
         self._dispatch(listener, now)
 
     def tick(self, now: Now) -> None:
@@ -225,7 +227,7 @@ class Engine:
             if taken - 1 > run.settled:
                 run.moved_mono_ms = now.mono_ms
                 self._settle(run, records, taken - 1, now)
-            elif run.is_stuck(now.mono_ms, HARVEST_INTERVAL_MS) and self._settling.take_back(run):
+            elif run.is_stuck(now.mono_ms, HARVEST_INTERVAL_MS) and take_back(run):
                 self._make_ready(run.lane)
 
     def stop(self, keys: Iterable[TopicPartition]) -> None:
@@ -335,10 +337,6 @@ class Engine:
     def _dispatch(self, listener: ListenerState, now: Now) -> None:
         """Start as many runs as there is room for, a lane after another."""
         most = listener.run_records
-        if listener.outage is not None and listener.outage.lane.is_ready:
-            # The record that met the outage is the one that tells when it is over.
-            listener.ready.remove(listener.outage.lane)
-            listener.ready.appendleft(listener.outage.lane)
         idle_turns = 0
         while idle_turns < len(listener.ready) and self._may_start(listener, now):
             lane = listener.ready.popleft()
@@ -348,10 +346,11 @@ class Engine:
                 idle_turns -= 1  # the others have moved up
                 continue
             slot = listener.slot_for(lane)
-            if slot is not None and lane.may_write():
-                slow = listener.brake.is_on or listener.outage is not None
-                if self._start(lane, slot, 1 if slow else most, now):
-                    idle_turns = 0
+            slow = listener.brake.is_on or not listener.breaker.is_closed
+            if slow and slot is not None and listener.slots[slot]:
+                slot = None  # a probe would wait behind another run, which may last
+            if slot is not None and lane.may_write() and self._start(lane, slot, 1 if slow else most, now):
+                idle_turns = 0
             if lane.has_work(now):
                 listener.ready.append(lane)
             else:
@@ -366,9 +365,8 @@ class Engine:
     def _may_start(self, listener: ListenerState, now: Now) -> bool:
         if not listener.has_room:
             return False
-        outage = listener.outage
-        if outage is not None:
-            return outage.probe is None and now.mono_ms >= outage.until_mono_ms and not listener.runs_out
+        if not listener.breaker.is_closed:
+            return self.outages.may_probe(listener, now)
         if not listener.plan.brake:
             return True
         if listener.brake.is_on:
@@ -391,10 +389,12 @@ class Engine:
         run.most_dead = min(run.budget, run.count)
         listener.budget_out += run.most_dead
         listener.occupy(slot)
-        lane.slot, lane.last_run = slot, run
+        lane.slot = slot
+        if not run.is_apart:
+            lane.last_run = run
         lane.runs += 1
-        if listener.outage is not None:
-            listener.outage.probe = run
+        if not listener.breaker.is_closed:
+            self.outages.probing(run, now)
         self.runs[run] = None
         self._outbox.append(run)
         return True
@@ -404,28 +404,6 @@ class Engine:
     def _settle(self, run: Run, records: list[RawRecord], done: int, now: Now) -> None:
         if self._settling.settle(run, records, done, now):
             self._report_brake(run.lane.listener)
-
-    def _probed(self, listener: ListenerState, result: RunResult) -> None:
-        """The one record that may run in an outage came through; or it was stopped before it ran."""
-        if result.done:
-            listener.outage = None
-            self._outbox.append(Report("outage-over", {"listener": listener.plan.name}))
-        elif listener.outage is not None:
-            listener.outage.probe = None
-
-    def _outage(self, run: Run, now: Now) -> None:
-        listener = run.lane.listener
-        if listener.outage is None:
-            listener.outage = Outage(run.lane, now.mono_ms)
-            listener.counters.outages += 1
-        elif listener.outage.probe is run:
-            listener.outage.grow(now.mono_ms)
-        else:
-            return
-        failure = run.outage.failure if run.outage else None
-        wait_s = listener.outage.backoff_ms / 1000
-        fields = {"listener": listener.plan.name, "type": failure.type if failure else "", "wait_s": wait_s}
-        self._outbox.append(Report("outage", fields))
 
     def _report_brake(self, listener: ListenerState) -> None:
         fields = {"listener": listener.plan.name}
@@ -466,6 +444,7 @@ class Engine:
         for listener in self.listeners:
             if listener.plan.brake and listener.brake.refresh(now.mono_ms):
                 self._report_brake(listener)
+            self.outages.look(listener, now)
             sources = [lane for lane in listener.lanes if lane.tier is None]
             if listener.is_halted:
                 self._pause([lane for lane in sources if not lane.is_paused])

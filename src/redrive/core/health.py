@@ -2,6 +2,7 @@
 
 import msgspec
 
+from redrive.core.breaker import State
 from redrive.core.engine import Engine
 from redrive.core.lane import ListenerState
 from redrive.core.readings import copied, held_records, oldest_handler_s
@@ -14,16 +15,18 @@ LIVE_MS = 60_000.0
 
 class ListenerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One listener. `held`: records in memory that wait for their due. `unconfirmed`: retry copies and dead letters that
+    One listener. `held`: records in memory that wait for their due. `held_in_outage`: those that failed while the breaker
+    was not closed, and run again when it is. `unconfirmed`: retry copies and dead letters that
     no broker has confirmed yet, `refused` of them wait to be sent again. None of this makes a process unready.
     """
 
     name: str
     paused: bool
     brake_on: bool
-    outage_on: bool
+    breaker: State
     partitions: int
     held: int
+    held_in_outage: int
     unconfirmed: int
     refused: int
     oldest_handler_s: float
@@ -34,7 +37,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     The state of a process at one moment.
 
     `is_live`: its pump moves; if not, only a restart helps. `is_ready`: it belongs to its group and can write. A brake,
-    an outage or records that wait leave it ready: else the rollout of the mended version would never get through.
+    an open breaker or records that wait leave it ready: else the rollout of the mended version would never get through.
     `why` says what is missing, empty when nothing is. `last_problem`: the consumer's last, however old.
     """
 
@@ -84,9 +87,10 @@ def _of_listener(engine: Engine, listener: ListenerState, now_mono_ms: float) ->
         name=listener.plan.name,
         paused=listener.paused is not None,
         brake_on=listener.brake.is_on,
-        outage_on=listener.outage is not None,
+        breaker=listener.breaker.state,
         partitions=len(lanes),
         held=held_records(lanes),
+        held_in_outage=sum(len(lane.held) for lane in lanes),
         unconfirmed=sum(lane.pending for lane in lanes),
         refused=sum(lane.waiting for lane in lanes),
         oldest_handler_s=round(oldest_handler_s(copied(engine.runs), listener, now_mono_ms), 3),

@@ -146,7 +146,8 @@ class Heeding:
     def _heed(self, lane: Lane, now: Now) -> None:
         if lane.tier is None and lane.keys is None:
             self.skip_front(lane, now)
-            return
+            if not lane.window:  # of a source it has only what failed in an outage
+                return
         if lane.keys is not None:
             self._heed_lines(lane, lane.keys, now)
         held = sorted(

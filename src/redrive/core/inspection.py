@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from redrive.core.breaker import State
 from redrive.core.commands import Run
 from redrive.core.engine import Engine
 from redrive.core.key_lanes import KeyLanes
@@ -73,8 +74,9 @@ class PausedSeen(msgspec.Struct, frozen=True, kw_only=True):
 class ListenerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """
     One listener in this process. `slots`: handlers that may run at once. `queued`: fetched records that no handler has yet.
-    `held`: records that wait for their due. `stuck`: the first ones due, of `stuck_count`. `outage_wait_s`: in an outage,
-    how long until a record is tried again.
+    `held`: records that wait for their due; `held_in_outage`: those that failed in an outage, and run again after it.
+    `stuck`: the first ones due, of `stuck_count`. `outage_wait_s`: in an outage, how long until a record is tried; None while
+    one is.
     """
 
     group: str
@@ -88,7 +90,8 @@ class ListenerSeen(msgspec.Struct, frozen=True, kw_only=True):
     stuck: tuple[StuckSeen, ...]
     stuck_count: int
     brake_on: bool
-    outage_on: bool
+    breaker: State
+    held_in_outage: int
     outage_wait_s: float | None
     paused: PausedSeen | None
 
@@ -181,7 +184,7 @@ class _Look:
         self._writes = writes
 
     def listener(self, listener: ListenerState, lanes: list[Lane]) -> ListenerSeen:
-        outage, paused = listener.outage, listener.paused
+        breaker, paused = listener.breaker, listener.paused
         stuck = [self._refused(each) for each in self._writes if each.lane.listener is listener]
         stuck += [
             self._head(lane, offset, head) for lane in lanes for offset, head in lane.heads.copy().items()
@@ -200,8 +203,9 @@ class _Look:
             stuck=tuple(nsmallest(MOST_TOLD, stuck, key=_by_due)),
             stuck_count=len(stuck),
             brake_on=listener.brake.is_on,
-            outage_on=outage is not None,
-            outage_wait_s=None if outage is None else _seconds(outage.until_mono_ms - self._now.mono_ms),
+            breaker=breaker.state,
+            held_in_outage=sum(len(lane.held) for lane in lanes),
+            outage_wait_s=_seconds(breaker.probe_ms - self._now.mono_ms) if breaker.state == "open" else None,
             paused=None
             if paused is None
             else PausedSeen(who=paused.who, why=paused.why, since_ms=paused.when_ms),
@@ -239,6 +243,8 @@ class _Look:
                 return self._refused(pending)
         if (head := lane.heads.get(frontier)) is not None:
             return self._head(lane, frontier, head)
+        if frontier in lane.held:
+            return self._stuck(lane, frontier, state="failed in an outage, to run again")
         for window in (lane.window, lane.reposts):
             for record in _records_of(window):
                 if record.offset() == frontier:

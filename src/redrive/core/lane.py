@@ -12,6 +12,7 @@ from math import inf
 import msgspec
 
 from redrive.core.brake import WINDOW_MS, Brake
+from redrive.core.breaker import Breaker
 from redrive.core.commands import Gate, Run
 from redrive.core.counters import ListenerCounters
 from redrive.core.heads import Heads
@@ -56,8 +57,6 @@ FETCHED_OVERHEAD_BYTES = 600
 #: dead-letter topic is away. More of them than a commit's map can say (some 1,600 lone holes) cost repeats after a crash.
 PENDING_RECORDS = 10_000
 PENDING_BYTES = 16 << 20
-OUTAGE_FIRST_MS = 1_000.0
-OUTAGE_MOST_MS = 60_000.0
 
 
 class Batch(msgspec.Struct):
@@ -65,24 +64,6 @@ class Batch(msgspec.Struct):
 
     records: list[RawRecord]
     end: int
-
-
-class Outage:
-    """A listener's downstream is away: nothing moves, one record is tried again with growing back-off."""
-
-    __slots__ = ("backoff_ms", "lane", "probe", "until_mono_ms")
-
-    def __init__(self, lane: "Lane", mono_ms: float) -> None:
-        self.lane = lane
-        self.backoff_ms = OUTAGE_FIRST_MS
-        self.until_mono_ms = mono_ms + self.backoff_ms
-        self.probe: Run | None = None
-
-    def grow(self, mono_ms: float) -> None:
-        """The probe failed too: wait longer before the next one."""
-        self.backoff_ms = min(OUTAGE_MOST_MS, 2 * self.backoff_ms)
-        self.until_mono_ms = mono_ms + self.backoff_ms
-        self.probe = None
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -97,6 +78,7 @@ class ListenerState:
 
     __slots__ = (
         "brake",
+        "breaker",
         "budget_out",
         "causes",
         "causes_since_ms",
@@ -107,9 +89,9 @@ class ListenerState:
         "lanes",
         "mean_bytes",
         "mean_ms",
-        "outage",
         "paused",
         "plan",
+        "probe",
         "queued",
         "ready",
         "run_records_most",
@@ -128,7 +110,9 @@ class ListenerState:
         #: Types of the failures that made dead letters in the last minute or two, for who asks why the brake is on.
         self.causes: dict[str, int] = {}
         self.causes_since_ms = 0.0
-        self.outage: Outage | None = None
+        self.breaker = Breaker(has_health=plan.has_health)
+        #: The run that tells whether an outage is over.
+        self.probe: Run | None = None
         #: By whom and why it was paused.
         self.paused: Pausing | None = None
         self.stopped: Stopped | None = None
@@ -211,7 +195,7 @@ class ListenerState:
         """Whether the consumer should be asked for more of this listener's records."""
         if self.is_halted:
             return False
-        if self.outage is not None or self.brake.is_on:
+        if self.brake.is_on or not self.breaker.is_closed:
             return self.queued == 0
         if self.is_divided:
             return self.queued < self.backlog or (self._has_idle_slots() and not self.is_over())
@@ -289,6 +273,7 @@ class Lane:
         "frees",
         "gate",
         "heads",
+        "held",
         "is_paused",
         "is_ready",
         "is_stopping",
@@ -307,6 +292,7 @@ class Lane:
         "rests_until_ms",
         "returned",
         "runs",
+        "skips_window",
         "slot",
         "tier",
         "twin",
@@ -349,7 +335,12 @@ class Lane:
         self.rests_until_ms = 0.0
         #: Only records below this offset may start.
         self.limit = inf
+        #: Of records that failed in an outage and didn't end since: their offsets. They run again after it.
+        self.held: set[int] = set()
+        #: Of a source: records that are to run again, ahead of those in the queue. Of a tier: all that wait for their due.
         self.window = Window()
+        #: While there is an outage: the next probe is to be a record of the queue.
+        self.skips_window = False
         #: Records that wait longer than their tier: posted on at their wake time.
         self.reposts = Window()
         self.slot = 0
@@ -371,6 +362,7 @@ class Lane:
     def finish(self, offset: int) -> None:
         """An open record of this lane is finished."""
         self.offsets.close(offset)
+        self.held.discard(offset)
         if self.heads:
             self.heads.drop(offset)
 

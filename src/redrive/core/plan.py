@@ -59,6 +59,10 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "partition"
     concurrency: int = 1
     brake: bool = True
+    #: Whether an outage is concluded from failures. One that an exception tells by itself always holds the listener.
+    breaker: bool = True
+    #: Whether a health function is asked before a record is tried in an outage.
+    has_health: bool = False
     #: Of a listener to dead letters, whose source is a dead-letter topic: the groups whose letters it handles. What it
     #: fails for good is passed by.
     letters_of: tuple[str, ...] = ()

@@ -187,8 +187,11 @@ def _of_handlers(
     yield catalogue.PAUSED, Reading(labels, listener.paused is not None)
     yield catalogue.IGNORED_METADATA, Reading(labels, counters.ignored_metadata)
     yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)
-    yield catalogue.OUTAGE, Reading(labels, listener.outage is not None)
+    for state in catalogue.BREAKER_STATES:
+        yield catalogue.BREAKER, Reading((*labels, state), listener.breaker.state == state)
     yield catalogue.OUTAGES, Reading(labels, counters.outages)
+    yield catalogue.HELD_FAILURES, Reading(labels, counters.held)
+    yield catalogue.OUTAGE_RECORDS, Reading(labels, sum(len(lane.held) for lane in copied(listener.lanes)))
 
 
 def _of_writes(listener: ListenerState, labels: tuple[str, ...]) -> Found:

@@ -95,6 +95,8 @@ class Settings:
     tier_outage_ms: int = DEFAULT_TIER_OUTAGE_MS
     #: Slows intake to one record a second while more than half of the records become dead letters.
     brake: bool = True
+    #: Takes nearly all of a listener's last attempts failing for an outage: its records are held and tried one at a time.
+    breaker: bool = True
     #: Groups whose retries and replays are ours too, after the app was renamed.
     accepts_groups: tuple[str, ...] = ()
     #: In which dialects headers are written, `redrive` among them; all that are known are read.

@@ -1,15 +1,16 @@
-"""What a run's result means for its partition: what is finished, what failed and moves on, what goes back to its place."""
+"""What a run's result means for its partition: what is finished, what failed and moves on, or is held."""
 
 from collections.abc import Sequence
 from math import ceil
 
 from redrive.core.aftermath import Aftermath
-from redrive.core.commands import Again, Failed, Gate, Run
+from redrive.core.commands import Again, Failed, Run
 from redrive.core.commits import Commits
 from redrive.core.emitting import Emitted
 from redrive.core.heeding import Heeding
-from redrive.core.lane import Batch, Lane
+from redrive.core.lane import Lane
 from redrive.core.metadata import Head
+from redrive.core.outages import Outages
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord
 from redrive.core.router import Hold
@@ -22,12 +23,18 @@ class Settling:
     """Settles runs, whole or as far as they came."""
 
     def __init__(
-        self, successors: Successors, commits: Commits, notices: Heeding, aftermath: Aftermath
+        self,
+        successors: Successors,
+        commits: Commits,
+        notices: Heeding,
+        aftermath: Aftermath,
+        outages: Outages,
     ) -> None:
         self._successors = successors
         self._commits = commits
         self._notices = notices
         self._aftermath = aftermath
+        self._outages = outages
 
     def settle(self, run: Run, records: list[RawRecord], done: int, now: Now) -> bool:
         """
@@ -52,10 +59,12 @@ class Settling:
             self._successors.emit(run.lane, each)
             if run.lane.frees:
                 self._aftermath.handled(each.record)
-        fates = [self._route(run, failed, now) for failed in failures]
-        listener.counters.handled += count - len(failures)
+        handled = count - len(failures)
+        listener.counters.handled += handled
+        routed = self._outages.sifted(run, failures, handled, now)
+        fates = [self._route(run, failed, now) for failed in routed]
         # A record that moved on to a tier, or waits, hasn't ended yet: counted as finished it would hide that all die.
-        ended = count - sum(fate in _UNFINISHED for fate in fates)
+        ended = handled + len(routed) - sum(fate in _UNFINISHED for fate in fates)
         return bool(
             ended and listener.plan.brake and listener.brake.finished(ended, fates.count("dead"), now.mono_ms)
         )
@@ -89,15 +98,20 @@ class Settling:
         if lane.heads:
             for offset in offsets:
                 lane.heads.drop(offset)
+        if lane.held:
+            lane.held.difference_update(offsets)
         if lane.frees:
-            finished = set(offsets)
-            for record in records[run.settled : done]:
-                if record.offset() in finished:
-                    self._aftermath.handled(record)
+            self._free(records[run.settled : done], set(offsets))
         if run.is_of_tier:
             lane.listener.counters.lateness[lane.key.topic].add_all(run.late_ms())
 
+    def _free(self, records: list[RawRecord], finished: set[int]) -> None:
+        for record in records:
+            if record.offset() in finished:
+                self._aftermath.handled(record)
+
     def _route(self, run: Run, failed: Failed, now: Now) -> Fate:
+        run.lane.held.discard(failed.record.offset())
         if (notice := self._notices.skips(run.lane, failed.record.offset())) is not None:
             run.lane.listener.counters.failed_runs += 1
             run.lane.heads.drop(failed.record.offset())
@@ -127,61 +141,3 @@ class Settling:
         lane.heads.put(failed.record.offset(), head, envelope, must_tell=must_tell)
         if must_tell:
             self._commits.hurry(lane, due_ms - now.wall_ms, now)
-
-    def give_back(self, run: Run, done: int) -> bool:
-        """
-        What the run left undone goes back to its place; for a stretch, once all runs of its partition are home. Whether the
-        partition may have work by that.
-        """
-        lane = run.lane
-        if lane.keys is not None:
-            if not lane.is_stopping:
-                self._put_back(run, done, run.count)
-            lane.keys.home(run.key_lanes[: run.count])
-            return True
-        rest = run.records[done:]
-        if rest and not lane.is_stopping:
-            if run.is_apart:
-                _hold_again(lane, rest, run.wakes_ms[done:] if run.wakes_ms is not None else [0] * len(rest))
-            else:
-                lane.returned.append(Batch(rest, run.end))
-                lane.listener.queued += len(rest)
-        if not lane.gate.is_shut or lane.runs or lane.is_stopping:
-            return False
-        lane.queue.extendleft(reversed(lane.returned))
-        lane.returned = []
-        lane.gate = Gate()
-        return True
-
-    def take_back(self, run: Run) -> bool:
-        """A handler takes long: let others have the records that stand behind its own. Whether there were any."""
-        before = run.count
-        if not run.take_back() or run.lane.keys is None:
-            return False
-        self._put_back(run, run.count, before)
-        run.lane.keys.home(run.key_lanes[run.count : before])
-        return True
-
-    def _put_back(self, run: Run, first: int, end: int) -> None:
-        """
-        These of the run's records go back into their lanes. A tier's wait for their turn in its window, but for those that
-        later ones of their key may not overtake.
-        """
-        lane, records = run.lane, run.records[first:end]
-        if lane.keys is None or (run.wakes_ms is not None and lane.listener.plan.policy.blocking is None):
-            _hold_again(
-                lane, records, run.wakes_ms[first:end] if run.wakes_ms is not None else [0] * len(records)
-            )
-            return
-        lane.keys.put_back(records, run.key_lanes[first:end])
-        if run.wakes_ms is None:
-            lane.listener.queued += len(records)
-        else:
-            wakes_ms = zip(records, run.wakes_ms[first:end], strict=True)
-            lane.wakes_ms.update((record.offset(), wake_ms) for record, wake_ms in wakes_ms)
-
-
-def _hold_again(lane: Lane, records: list[RawRecord], wakes_ms: list[int]) -> None:
-    for record, wake_ms in zip(records, wakes_ms, strict=True):
-        head = lane.heads.get(record.offset())
-        lane.window.hold(wake_ms if head is None else max(wake_ms, head.due_ms), record)

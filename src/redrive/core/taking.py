@@ -26,7 +26,8 @@ class Taking:
         """A run of up to `most` records; None when there is nothing to run after all."""
         if lane.keys is not None:
             return self._of_lanes(lane, slot, most, now)
-        if lane.window.next_wake_ms() <= now.wall_ms:
+        skips_window = lane.skips_window and lane.queue and not lane.listener.breaker.is_closed
+        if lane.window.next_wake_ms() <= now.wall_ms and not skips_window:
             return self._of_window(lane, slot, most, now)
         return self._of_queue(lane, slot, most, now) if lane.queue else None
 
@@ -57,7 +58,7 @@ class Taking:
             run.heads = lane.heads or None
             return run
         # All of them had been finished by the owner before: nothing to run, but the offsets are passed.
-        if lane.runs and lane.last_run is not None:
+        if lane.last_run is not None:
             lane.last_run.end = end
         else:
             lane.offsets.settle(end)

@@ -7,14 +7,14 @@ Nobody waits for an answer: plain functions run in a thread of their own, corout
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from redrive.core.commands import Report
 from redrive.core.stack import type_name
 from redrive.runtime.clock import Clock
-from redrive.runtime.declaration import HealthFunction
+from redrive.runtime.declaration import HealthFunction, Listener
 from redrive.runtime.signatures import is_coroutine_function
 
 #: Who doesn't answer for so long is not well.
@@ -49,6 +49,14 @@ def ways_of(loop: asyncio.AbstractEventLoop) -> Ways:
         threading.Thread(target=function, name="redrive-health", daemon=True).start()
 
     return Ways(in_thread, partial(asyncio.run_coroutine_threadsafe, loop=loop))
+
+
+def checkups_of(
+    listeners: Sequence[Listener], ways: Ways, clock: Clock, report: Callable[[Report], None]
+) -> "Checkups | None":
+    """What asks the health functions of an app; None where it has none."""
+    functions = {at: (each.name, each.health) for at, each in enumerate(listeners) if each.health is not None}
+    return Checkups(functions, ways=ways, clock=clock, report=report) if functions else None
 
 
 class Checkups:

@@ -64,8 +64,6 @@ class Listener:
     takes, and raises whatever its library raises when it can't: such a record is poison (`decoding.undecodable` says why).
     `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt, the resources, and where
     it emits.
-    `topic`: the source; for a handler of dead letters that of the records which died.
-    `view` makes what the handler is given as the record, of the raw one, its envelope, the attempt and the resources.
     `topic`: the source; for a handler of dead letters that of the records which died. `health`: what is asked before a probe.
     """
 

@@ -78,6 +78,8 @@ def _plan_listener(
         order=listener.order,
         concurrency=listener.concurrency,
         brake=settings.brake,
+        breaker=settings.breaker,
+        has_health=listener.health is not None,
         longest_wait_ms=_longest_wait_ms(_waits_in(listener.policy, its.source, tiers), retentions_ms),
     )
 
@@ -125,6 +127,7 @@ def plan_letters(app: ResolvedApp, settings: Settings) -> GroupPlan:
             give_up=each.give_up,
             concurrency=each.concurrency,
             brake=False,
+            breaker=False,
             letters_of=(app.group, *groups),
         )
         for each in app.on_dead_letter

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from redrive.core.commands import (
+    AskHealth,
     Command,
     Commit,
     Pause,
@@ -35,6 +36,7 @@ from redrive.core.starts import start_at_committed
 from redrive.core.transacting import Transacting
 from redrive.core.transactions import Aborted, Fenced
 from redrive.errors import ListenerStopped, PortError
+from redrive.runtime.checkups import Checkups
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem, Transactor
 
@@ -71,7 +73,8 @@ class Pump:
     """
     Drives one engine over its ports. `report` is told what an operator may want to read; it never raises. `notices` gives
     those that came since it was asked last, without waiting. `transactor`: where writes and commits go with delivery
-    `exactly-once`; nothing is written or committed any other way then.
+    `exactly-once`; nothing is written or committed any other way then. `checkups`: asks health functions, where listeners
+    have such.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Pump:
         report: Callable[[Report], None],
         notices: Callable[[], Sequence[Posted | Pausing]] = tuple,
         transactor: Transactor | None = None,
+        checkups: Checkups | None = None,
     ) -> None:
         self.engine = engine
         self.report = report
@@ -98,8 +102,7 @@ class Pump:
         self.stepped_mono_ms = clock.mono_ms()
         self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
         self._clock, self._settings, self._identity = clock, settings, identity
-        self._notices = notices
-        self._transactor = transactor
+        self._notices, self._transactor, self._checkups = notices, transactor, checkups
         self._performers: dict[type[Command], Callable[[Any], None]] = {
             Run: executor.submit,
             Produce: sink.produce,
@@ -108,13 +111,13 @@ class Pump:
             Pause: lambda pause: source.pause(pause.partitions),
             Resume: lambda resume: source.resume(resume.offsets),
             Report: report,
+            AskHealth: self._ask_health,
         }
         self._never = threading.Event()
         self._polled_mono_ms = clock.mono_ms()
         self._answers_mono_ms = 0.0
         #: Assigned, but nobody could tell yet where they begin; and those whose next offset is gone.
-        self._unstarted: set[TopicPartition] = set()
-        self._cut: set[TopicPartition] = set()
+        self._unstarted, self._cut = set[TopicPartition](), set[TopicPartition]()
         self._ask_mono_ms = 0.0
 
     @property
@@ -158,6 +161,9 @@ class Pump:
         self.stepped_mono_ms = now.mono_ms
         if posted := self._notices():
             self.engine.notices.post(posted, now)
+        if self._checkups is not None:
+            for listener, is_healthy in self._checkups.answers():
+                self.engine.outages.answered(self.engine.listeners[listener], now, is_healthy=is_healthy)
         self.engine.tick(now)
         self._perform()
         if not poll:
@@ -275,6 +281,10 @@ class Pump:
             return
         self._answers_mono_ms = now.mono_ms
         successors.answered(self._sink.answers(), now)
+
+    def _ask_health(self, ask: AskHealth) -> None:
+        if self._checkups is not None:
+            self._checkups.ask(ask.listener)
 
     def _perform(self) -> None:
         for command in self.engine.take_commands():

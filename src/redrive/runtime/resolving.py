@@ -197,30 +197,28 @@ def _listener(declaration: Declaration, sort: _Sort) -> tuple[Listener | None, l
             wrong.append(f"handler {name_of(declaration.handler)!r}: {error}")
     if wrong or shape is None or decode is None:
         return None, wrong
-    return (
-        Listener(
-            name=name,
-            topic=declaration.topic,
-            handler=shape.call,
-            is_async=shape.is_async,
-            takes_value=shape.takes_value,
-            takes_record=shape.takes_record,
-            decode=decode,
-            policy=declaration.retry,
-            failures=declaration.failures,
-            order=declaration.order,
-            concurrency=declaration.concurrency,
-            time_limit_ms=_limit_ms(declaration.time_limit),
-            give_up=declaration.give_up,
-            criticality=declaration.criticality,
-            start=declaration.start,
-            where=declaration.where,
-            view=_view(declaration.id_header, sort),
-            id_header=declaration.id_header,
-            health=None if declaration.health is None else health_function(declaration.health),
-        ),
-        [],
+    listener = Listener(
+        name=name,
+        topic=declaration.topic,
+        handler=shape.call,
+        is_async=shape.is_async,
+        takes_value=shape.takes_value,
+        takes_record=shape.takes_record,
+        decode=decode,
+        policy=declaration.retry,
+        failures=declaration.failures,
+        order=declaration.order,
+        concurrency=declaration.concurrency,
+        time_limit_ms=_limit_ms(declaration.time_limit),
+        give_up=declaration.give_up,
+        criticality=declaration.criticality,
+        start=declaration.start,
+        where=declaration.where,
+        view=_view(declaration.id_header, sort),
+        id_header=declaration.id_header,
+        health=None if declaration.health is None else health_function(declaration.health),
     )
+    return listener, []
 
 
 def _limit_ms(limit: Duration | None) -> int | None:

@@ -12,6 +12,7 @@ from redrive.core.lane import Lane
 from redrive.core.metadata import identity_of
 from redrive.core.plan import GroupPlan
 from redrive.core.settings import Settings
+from redrive.runtime.checkups import Ways, checkups_of
 from redrive.runtime.declaration import Lifespan, ResolvedApp
 from redrive.runtime.handlers import Invoker
 from redrive.runtime.pump import Pump, PumpSettings
@@ -124,6 +125,7 @@ class Process:
             invoker.resources = self.resources
         self._handlers = Handlers(invokers, self._clock, loop)
         self.reports: list[Report] = []
+        self._checkups = checkups_of(app.listeners, _ways_of(loop), self._clock, self.reports.append)
         self._engine = Engine(plan, cluster.counts, self._identity)
         self._pump = Pump(
             engine=self._engine,
@@ -136,6 +138,7 @@ class Process:
             identity=self._identity,
             report=self.reports.append,
             transactor=_transactor(plan, cluster, name),
+            checkups=self._checkups,
         )
         self._pump.join()
 
@@ -150,6 +153,8 @@ class Process:
         self._clock.horizon_mono_ms = self._clock.mono_ms()
         try:
             self._pump.step()
+            if self._checkups is not None and self._checkups.is_waiting:
+                self._loop.run_until_idle()
         finally:
             self._clock.horizon_mono_ms = float("inf")
         return self._signature() != before
@@ -157,7 +162,8 @@ class Process:
     def next_ms(self, step_ms: float = STEP_MS) -> float:
         """After how long something may happen by itself. `step_ms`: how soon to look where only the engine knows."""
         waits = [self._engine.next_wake_ms - self._clock.wall_ms()]
-        if self._handlers.is_waiting and self._loop.idle_for_ms is not None:
+        is_asked = self._checkups is not None and self._checkups.is_waiting
+        if (self._handlers.is_waiting or is_asked) and self._loop.idle_for_ms is not None:
             waits.append(self._loop.idle_for_ms)
         answers_come = not (self._cluster.is_down or self._cluster.faults.acks_are_held)
         transacting = self._engine.transacting
@@ -167,6 +173,7 @@ class Process:
             waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
             waits.append(step_ms)
+        waits += self._until_probes_ms(step_ms)
         return max(min(waits), 0.001)
 
     def stop(self) -> None:
@@ -180,6 +187,12 @@ class Process:
         self._handlers.close(0)
         self._cluster.expel(self.source)
 
+    def _until_probes_ms(self, step_ms: float) -> list[float]:
+        """After how long listeners whose breakers are open try a record."""
+        tried = [one.breaker for one in self._engine.listeners if one.ready and not one.breaker.is_closed]
+        waits = (each.probe_ms - self._clock.mono_ms() for each in tried)
+        return [wait_ms if wait_ms > 0 else step_ms for wait_ms in waits]
+
     def _waits_for_engine(self) -> bool:
         """Commits, back-off, brake, pauses, partitions that aren't there yet: all that is looked after in time."""
         engine, member = self._engine, self.source.member
@@ -188,7 +201,7 @@ class Process:
             or member is None
             or member.target != engine.lanes.keys()
             or any(lane.pending or lane.is_paused or _is_uncommitted(lane) for lane in engine.lanes.values())
-            or any(one.outage or one.brake.is_on for one in engine.listeners)
+            or any(one.brake.is_on for one in engine.listeners)
             or any(one.queued and not any(one.slots) for one in engine.listeners)
         )
 
@@ -265,3 +278,8 @@ class _Life:
 
 async def _awaited(task: "asyncio.Task[None]") -> None:
     await task
+
+
+def _ways_of(loop: VirtualLoop) -> Ways:
+    """Plain health functions are called at once, as plain handlers are."""
+    return Ways(lambda function: function(), loop.create_task)
