@@ -32,6 +32,12 @@ _METADATA = "tests/core/test_metadata.py"
 _OUTAGES = "tests/sim/test_outages.py"
 _OUTAGE = f"{_OUTAGES}::test_t_dlq_4_an_outage_of_five_minutes_leaves_no_dead_letter_and_the_ladder_nearly_untouched"
 
+_EXACTLY = "tests/sim/test_exactly_once.py"
+_OPEN = (
+    f"{_EXACTLY}::test_a_process_that_dies_in_an_open_transaction_leaves_no_copy_"
+    "and_its_partitions_begin_when_that_has_ended"
+)
+
 PLANTS = {
     "commits although the dead-letter or retry write failed": Plant(
         "core/successors.py",
@@ -326,5 +332,46 @@ PLANTS = {
             f"{_OUTAGES}::test_a_health_function_is_asked_before_each_probe_and_no_record_is_tried_until_it_says_yes",
         ),
         "len.service.calls",
+    ),
+    "commits plainly within a transaction": Plant(
+        "runtime/pump.py",
+        "            self._transactor.submit(transaction, self._source.membership)\n",
+        "            self._transactor.submit(transaction, self._source.membership)\n"
+        "            self._source.commit(Commit(0, dict(transaction.offsets)))\n",
+        (_OPEN,),
+        "assert",
+    ),
+    "takes an aborted transaction for committed": Plant(
+        "core/transactions.py",
+        "        if isinstance(outcome, Completed):\n            self._unexplained = 0\n",
+        "        if True:\n            self._unexplained = 0\n",
+        (f"{_EXACTLY}::test_what_was_aborted_is_sent_again_and_no_handler_runs_for_it",),
+        "assert",
+    ),
+    "goes on where nobody can tell what became of a transaction": Plant(
+        "runtime/pump.py",
+        "        keys = list(self.engine.lanes)\n        self.engine.forget(keys)\n        if fenced.is_final:\n",
+        "        keys = list(self.engine.lanes)\n        if not fenced.is_final:\n"
+        "            return self.engine.transacting.abandon()\n        if fenced.is_final:\n",
+        (
+            f"{_EXACTLY}::test_where_nobody_can_tell_whether_it_was_committed_all_begins_again_at_what_the_group_has",
+        ),
+        "assert",
+    ),
+    "writes what a handler emitted before it raised": Plant(
+        "core/settling.py",
+        "        return run.emitting.take(offsets, failed_offsets)\n",
+        "        return run.emitting.take(offsets, ())\n",
+        (
+            "tests/app/test_emitting.py::test_of_a_run_that_fails_nothing_is_written_and_of_the_one_that_succeeds_all",
+        ),
+        "attempt 1",
+    ),
+    "passes a record in the transaction of the letter for which others wait": Plant(
+        "core/heads.py",
+        "            if offset in other.dying:\n",
+        "            if False:\n",
+        (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
+        "assert",
     ),
 }

@@ -174,3 +174,21 @@ def test_a_process_that_was_given_up_writes_nothing_more_and_comes_back(fleet):
     fleet.cluster.faults.transactions_are_held = False
     fleet.calm_down()
     check(fleet)
+
+
+def test_what_was_aborted_is_sent_again_and_no_handler_runs_for_it(fleet):
+    fleet.cluster.faults.abort_transactions(2)
+    fleet.send(fails=1)
+    fleet.advance(1_000)
+    assert [len(runs) for runs in fleet.runs.values()] == [1]
+    fleet.calm_down()
+    check(fleet)
+
+
+def test_where_nobody_can_tell_whether_it_was_committed_all_begins_again_at_what_the_group_has(fleet):
+    fleet.cluster.faults.lose_outcomes(1)
+    fleet.send(fails=1)
+    fleet.advance(1_000)
+    fleet.calm_down()
+    check(fleet)
+    assert len(fleet.runs[0]) == 2  # what was committed after all isn't run again
