@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App, RetryPolicy, Settings, TopologyError
+from redrive import App, ListenerError, RetryPolicy, Settings, TopologyError
 from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
@@ -228,3 +228,27 @@ def test_names_alike_in_the_cluster_are_told() -> None:
         plan(("or.ders", RetryPolicy()), existing=("or_ders",))
 
     assert "topics 'or.ders', 'or_ders' differ only in . and _" in str(refused.value)
+
+
+def test_what_a_transaction_cannot_do_yet_is_refused_with_the_way_out() -> None:
+    app = App("payments", delivery="exactly-once")
+    app.listener("orders", retry=RetryPolicy("5s", blocking="key", park=True), order="key", name="book")(
+        print_value
+    )
+
+    with pytest.raises(ListenerError, match=r"listener 'book' isn't possible .* leave it out"):
+        plan_group(app.resolve(), Settings(), ())
+
+
+def test_a_parked_topic_is_read_while_keys_are_parked_and_while_it_is_there() -> None:
+    app = App("payments")
+    app.listener("orders", retry=RetryPolicy("5s", blocking="key", park=True), order="key", name="book")(
+        print_value
+    )
+    assert plan_group(app.resolve(), Settings(), ()).topics == ("orders", "orders.replay", "orders.parked")
+    assert Role.PARKED in {topic.role for topic in wanted_topics(app.resolve(), Settings())}
+
+    later = App("payments")
+    later.listener("orders", retry=RetryPolicy("5s", blocking="key"), order="key", name="book")(print_value)
+    assert plan_group(later.resolve(), Settings(), ()).listeners[0].parked == ""
+    assert plan_group(later.resolve(), Settings(), ("orders.parked",)).listeners[0].parked == "orders.parked"

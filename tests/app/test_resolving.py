@@ -112,10 +112,10 @@ def test_app_can_be_resolved_again_after_it_was_mended() -> None:
 OPTIONS = [
     ({"order": "keys"}, "order='keys' is none of 'partition', 'key', 'none'"),
     (
-        {"retry": RetryPolicy("5s", blocking="key", park=True), "order": "key"},
+        {"retry": RetryPolicy("5s", blocking="key", park=True, after_dead_letter="block"), "order": "key"},
         (
-            "RetryPolicy(park=True): to wait in a topic instead of in memory is something which this version doesn't have "
-            "yet; leave it out, and the partition pauses when memory is full"
+            "RetryPolicy(park=True) doesn't go with after_dead_letter='block' yet: a key that is parked goes on behind a dead "
+            "letter; use after_dead_letter='release', or leave park out"
         ),
     ),
     (

@@ -28,9 +28,11 @@ _TICK_S = 0.02
 class OrderedService:
     """A group with its two sources; what is sent is decided by `seed`."""
 
-    def __init__(self, bootstrap: str, folder: Path, seed: int = 1, **settings: str) -> None:
+    def __init__(
+        self, bootstrap: str, folder: Path, seed: int = 1, *, parks: bool = False, **settings: str
+    ) -> None:
         self.bootstrap, self._folder, self._settings = bootstrap, folder, settings
-        self.shape = Shape(unique("group"), unique("by-threads"), unique("by-loop"))
+        self.shape = Shape(unique("group"), unique("by-threads"), unique("by-loop"), parks)
         self.sources = (self.shape.threads, self.shape.loop)
         self.ledger = Ledger(folder / "ledger")
         self.kills: dict[int, float] = {}
@@ -80,10 +82,17 @@ class OrderedService:
         return key, msgspec.json.encode(Work(fails, round(dice.uniform(0, 4), 1)))
 
     def is_through(self) -> bool:
-        return is_all_committed(self.bootstrap, self.shape.group, self.sources)
+        parked = [f"{source}.parked" for source in self.sources] if self.shape.parks else []
+        return is_all_committed(self.bootstrap, self.shape.group, [*self.sources, *parked])
 
     def await_end(self, *, within_s: float = 60.0) -> None:
         until(self.is_through, "all is committed", within_s=within_s)
+
+    def count_parked(self) -> int:
+        """How many copies wait, or waited, in the parked topics."""
+        if not self.shape.parks:
+            return 0
+        return sum(count_all(self.bootstrap, f"{source}.parked") for source in self.sources)
 
     def count_sent(self) -> int:
         return sum(count_all(self.bootstrap, source) for source in self.sources)

@@ -12,8 +12,9 @@ SEED = int(os.environ.get("REDRIVE_TEST_SEED", "11"))
 
 
 @pytest.mark.chaos
-def test_order_by_key_holds_under_random_kills_of_three_workers(kafka, tmp_path):
-    service = OrderedService(kafka.bootstrap, tmp_path, SEED)
+@pytest.mark.parametrize("parks", [False, True], ids=["held", "parked"])
+def test_order_by_key_holds_under_random_kills_of_three_workers(kafka, tmp_path, parks):
+    service = OrderedService(kafka.bootstrap, tmp_path, SEED, parks=parks)
 
     verdict = run_under_kills(service, 9, rate=300, seed=SEED, pause_s=(1.5, 3))
 
@@ -21,12 +22,14 @@ def test_order_by_key_holds_under_random_kills_of_three_workers(kafka, tmp_path)
     assert verdict.counts["kills"] >= 3
     assert verdict.counts["records"] == service.count_sent() > 1500
     assert verdict.counts["retries"] > 50
+    assert (service.count_parked() > 20) is parks
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("parks", [False, True], ids=["held", "parked"])
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_workers_come_and_go_and_nothing_is_lost_repeated_or_out_of_order(kafka, tmp_path, protocol):
-    service = OrderedService(kafka.bootstrap, tmp_path, SEED, group_protocol=protocol)
+def test_workers_come_and_go_and_nothing_is_lost_repeated_or_out_of_order(kafka, tmp_path, protocol, parks):
+    service = OrderedService(kafka.bootstrap, tmp_path, SEED, parks=parks, group_protocol=protocol)
     workers = [service.worker() for _ in range(3)]
     try:
         workers[0].start()

@@ -57,13 +57,13 @@ def test_a_blocking_policy_has_delays_but_no_tiers():
         (RetryPolicy("5s", blocking="key"), False),
         (RetryPolicy("5s", blocking="key", park=True), True),
         (RetryPolicy("5m", blocking="key"), False),
-        (RetryPolicy("5m", "10m", blocking="key"), True),
-        (RetryPolicy("5m", "10m", blocking="key", hold_at_most="10m"), False),
+        (RetryPolicy("5m", "10m", blocking="key"), False),
+        (RetryPolicy("5m", "10m", blocking="key", hold_at_most="10m", park=True), True),
         (RetryPolicy("5m", "10m", blocking="partition"), False),
         (RetryPolicy("5m", "10m"), False),
     ],
 )
-def test_only_a_key_is_parked_where_it_was_asked_for_or_waits_longer_than_is_held(policy, parks):
+def test_only_a_key_is_parked_and_only_where_that_was_asked_for(policy, parks):
     assert policy.parks is parks
 
 
@@ -74,7 +74,7 @@ def test_only_a_key_is_parked_where_it_was_asked_for_or_waits_longer_than_is_hel
         (RetryPolicy("5s"), "key"),
         (RetryPolicy("5s"), "none"),
         (RetryPolicy("5s", blocking="key"), "key"),
-        (RetryPolicy("5s", blocking="key", park=True, after_dead_letter="divert"), "key"),
+        (RetryPolicy("5s", blocking="key", park=True), "key"),
         (RetryPolicy("5s", blocking="partition", after_dead_letter="block"), "partition"),
         (RetryPolicy(blocking="key", after_dead_letter="block"), "key"),
     ],
@@ -103,6 +103,12 @@ def test_what_fits_a_listener(policy, order):
             "partition",
             "dead-letter",
             "after_dead_letter='divert') would put a whole partition aside",
+        ),
+        (
+            RetryPolicy("5s", blocking="key", park=True, after_dead_letter="divert"),
+            "key",
+            "dead-letter",
+            "park=True) doesn't go with after_dead_letter='divert'",
         ),
         (RetryPolicy("5s", park=True), "key", "dead-letter", "park=True) parks the records of a key"),
         (RetryPolicy("5s", blocking="partition", park=True), "partition", "dead-letter", "park=True) parks"),

@@ -26,6 +26,8 @@ _LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_
 
 _LANES = "tests/sim/test_engine_lanes.py"
 _AFTERMATH = "tests/sim/test_aftermath.py"
+_PARKING = "tests/sim/test_parking.py"
+_PARKED_MODEL = "tests/core/test_parking.py"
 _LETTERS = "tests/app/test_on_dead_letter.py"
 _OFFSETS = "tests/core/test_offsets.py::TestTheMapOfOnePartition"
 _METADATA = "tests/core/test_metadata.py"
@@ -373,5 +375,61 @@ PLANTS = {
         "            if False:\n",
         (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
         "assert",
+    ),
+    "starts before the parked partition was read": Plant(
+        "core/lane.py",
+        "return self.parked is not None and self.parked.parking.is_complete",
+        "return self.parked is not None",
+        (f"{_PARKING}::test_nothing_starts_before_the_parked_partition_is_here_and_was_read",),
+        "assert",
+    ),
+    "parks a record a second time that has a copy": Plant(
+        "core/parking.py",
+        '        if source_offset <= parked.last:\n            return "pass"\n',
+        "",
+        (f"{_PARKED_MODEL}::test_a_record_that_has_a_copy_is_passed_and_later_ones_follow_it",),
+        "park",
+    ),
+    "frees a key before a commit told that its copies are finished": Plant(
+        "core/parked.py",
+        "lambda offset: offset < frontier or told.was_finished(offset)",
+        "lambda _: told is not None",
+        (f"{_PARKING}::test_a_key_is_free_when_a_commit_told_of_its_last_copy",),
+        "assert",
+    ),
+    "writes two copies of a key at once": Plant(
+        "core/parking.py",
+        '        if parked.is_writing:\n            return "wait"\n',
+        "",
+        (f"{_PARKED_MODEL}::test_one_copy_of_a_key_is_on_its_way_at_a_time",),
+        "wait",
+    ),
+    "lets newer records of a parked key run": Plant(
+        "core/key_lanes.py",
+        "            if self.held is not None and lane.key in self.held:",
+        "            if False:",
+        (f"{_PARKING}::test_a_key_is_parked_that_waits_for_longer_than_is_held",),
+        r"\(2, 1\)|\[1\]",
+    ),
+    "closes a record before its copy was acknowledged": Plant(
+        "core/parked.py",
+        "        self._successors.park(lane, record, envelope, parked)\n",
+        "        self._successors.park(lane, record, envelope, parked)\n        lane.offsets.close(offset)\n",
+        (f"{_PARKING}::test_a_crash_at_any_write_loses_nothing_and_keeps_the_order",),
+        "died",
+    ),
+    "forgets how often a parked record was tried": Plant(
+        "core/parked.py",
+        "envelope, attempt=head.attempt, due_ms=head.due_ms",
+        "envelope, attempt=0, due_ms=head.due_ms",
+        (f"{_PARKING}::test_a_key_is_parked_that_waits_for_longer_than_is_held",),
+        r"\(1, 1\)",
+    ),
+    "runs parked copies before their due": Plant(
+        "core/parked.py",
+        "lane.heads.dues_ms[offset] = due_ms",
+        "lane.heads.dues_ms[offset] = 0",
+        (f"{_PARKING}::test_a_key_is_parked_that_waits_for_longer_than_is_held",),
+        r"assert",
     ),
 }

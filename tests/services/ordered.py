@@ -20,11 +20,12 @@ FOR_GOOD = 1000
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Its group, and the sources of its two listeners."""
+    """Its group, and the sources of its two listeners. `parks`: the second wait of a record is in the parked topic."""
 
     group: str
     threads: str
     loop: str
+    parks: bool = False
 
 
 class Work(msgspec.Struct, omit_defaults=True):
@@ -37,7 +38,14 @@ class Work(msgspec.Struct, omit_defaults=True):
 def make(shape: Shape, ledger: Ledger) -> App:
     """The app; its settings come from the environment."""
     app = App(shape.group)
-    policy = RetryPolicy("200ms", "500ms", blocking="key", max_attempts=MOST_ATTEMPTS)
+    policy = RetryPolicy(
+        "200ms",
+        "500ms",
+        blocking="key",
+        max_attempts=MOST_ATTEMPTS,
+        park=shape.parks,
+        hold_at_most="400ms" if shape.parks else "5m",
+    )
 
     @app.listener(shape.threads, retry=policy, order="key", concurrency=8)
     def on_threads(work: Work, record: Record) -> None:

@@ -23,7 +23,7 @@ from redrive.core.commands import (
     RunResult,
 )
 from redrive.core.dialects import read_envelope
-from redrive.core.engine import Engine, Start
+from redrive.core.engine import Engine
 from redrive.core.failure import Failure, Kind
 from redrive.core.lane import RUNS_PER_SLOT_MOST
 from redrive.core.metadata import decode_metadata
@@ -32,7 +32,7 @@ from redrive.core.pausing import Pausing
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
 from redrive.core.record import RawRecord, TopicPartition
-from redrive.core.starts import start_at_committed
+from redrive.core.starts import Start, start_at_committed
 from redrive.core.successors import source_envelope
 from redrive.sim.cluster import SimCluster
 from tests.sim.truth import Truth, end_of, has_left
@@ -53,8 +53,7 @@ def plan_of(
 ) -> ListenerPlan:
     """A listener on the topic `name`, with its topics called as by default."""
     ladder = RetryPolicy(*delays, **policy)
-    if ladder.blocking:
-        delays = ()
+    delays = () if ladder.blocking else delays
     tiers = tuple(
         Tier(f"{name}.retry.{delay}", delay_ms, index)
         for index, (delay, delay_ms) in enumerate(zip(delays, ladder.tier_delays_ms, strict=True))
@@ -236,9 +235,10 @@ class World:
         starts = {}
         for key in keys:
             offset, metadata = self.committed.get(key, (None, ""))
-            starts[key] = (
+            start = (
                 Start(None) if offset is None else start_at_committed(offset, metadata, identity(key.topic))
             )
+            starts[key] = msgspec.structs.replace(start, end=self.cluster.partition(key).end)
             self.positions[key] = offset or self.cluster.partition(key).start
             self.paused.discard(key)
         self.engine.assigned(starts)

@@ -23,11 +23,14 @@ class Task(msgspec.Struct):
 
 class OrderedFleet:
     """
-    A fleet of one listener with `blocking="key"`. The history's times are numbers of steps, since in the simulator much
+    A fleet of one listener with `blocking="key"`; where it `parks`, the second wait of a record is in the parked topic. The history's times are numbers of steps, since in the simulator much
     happens at one instant; what begins before its due is told by `early`.
     """
 
-    def __init__(self, *, partitions: int, seed: int | None, is_async: bool, concurrency: int) -> None:
+    def __init__(
+        self, *, partitions: int, seed: int | None, is_async: bool, concurrency: int, parks: bool = False
+    ) -> None:
+        self._parks = parks
         self.steps: list[Step] = []
         self.kills: dict[int, float] = {}
         self.early: list[str] = []
@@ -39,7 +42,14 @@ class OrderedFleet:
 
     def _app(self) -> App:
         app = App("shop")
-        policy = RetryPolicy("5s", "30s", blocking="key", max_attempts=MOST_ATTEMPTS)
+        policy = RetryPolicy(
+            "5s",
+            "30s",
+            blocking="key",
+            max_attempts=MOST_ATTEMPTS,
+            park=self._parks,
+            hold_at_most="10s" if self._parks else "5m",
+        )
         listener = app.listener(
             "orders", name="work", retry=policy, order="key", concurrency=self._concurrency
         )

@@ -13,6 +13,7 @@ class Machine(RuleBasedStateMachine):
     """What a kill makes happen again is right; nothing else may happen again."""
 
     ordered = None
+    parks = False
 
     @initialize(
         partitions=st.integers(1, 3),
@@ -22,7 +23,7 @@ class Machine(RuleBasedStateMachine):
     )
     def begin(self, partitions, seed, is_async, concurrency):
         self.ordered = OrderedFleet(
-            partitions=partitions, seed=seed, is_async=is_async, concurrency=concurrency
+            partitions=partitions, seed=seed, is_async=is_async, concurrency=concurrency, parks=self.parks
         )
         self.ordered.start()
         self.ordered.fleet.advance(0)
@@ -70,6 +71,14 @@ class Machine(RuleBasedStateMachine):
     def dead_letters_are_refused(self, count):
         self.ordered.fleet.cluster.faults.refuse_writes("orders.dlq", count)
 
+    @rule(count=st.integers(1, 3), is_stored=st.booleans())
+    def copies_are_refused(self, count, is_stored):
+        faults = self.ordered.fleet.cluster.faults
+        if is_stored:
+            faults.lose_acks("orders.parked", count)
+        else:
+            faults.refuse_writes("orders.parked", count)
+
     @rule(held=st.booleans())
     def acknowledgements_are_held(self, held):
         self.ordered.fleet.cluster.faults.acks_are_held = held
@@ -91,3 +100,13 @@ class Machine(RuleBasedStateMachine):
 
 TestOrderByKey = Machine.TestCase
 TestOrderByKey.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+class ParkingMachine(Machine):
+    """The same where keys are parked."""
+
+    parks = True
+
+
+TestOrderOfParkedKeys = ParkingMachine.TestCase
+TestOrderOfParkedKeys.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -27,15 +27,16 @@ The last one takes a crash between two requests to one coordinator where there i
 A policy that says `release` again frees all holes at its first start.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from redrive.core.key_lanes import KeyLane
-from redrive.core.lane import Lane
+from redrive.core.lane import Lane, ListenerState
 from redrive.core.metadata import Head
 from redrive.core.offset_codec import Range
 from redrive.core.offsets import merge
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, TopicPartition, headers_of
+from redrive.core.starts import Start
 from redrive.core.successors import Successors, envelope_of
 from redrive.core.translator import Translator
 
@@ -49,6 +50,20 @@ class Aftermath:
         self._lanes = lanes
         self._successors = successors
         self._translator = translator
+
+    def assigned(self) -> None:
+        """Partitions came: those of a replay topic find the source's."""
+        for lane in self._lanes.values():
+            if lane.frees and lane.twin is None:
+                lane.twin = self._lanes.get(TopicPartition(lane.listener.plan.source, lane.key.partition))
+                if lane.twin is not None:
+                    lane.make_ready()
+
+    def forget(self, lane: Lane) -> None:
+        """A partition was given up."""
+        for other in lane.listener.lanes:
+            if other.twin is lane:
+                other.twin = None
 
     def dies(self, lane: Lane, record: RawRecord) -> bool:
         """The record's letter is on its way. Whether it stays in front of its lane, as a hole."""
@@ -95,10 +110,11 @@ class Aftermath:
             source.free(envelope.source_offset, record.key())
 
 
-def release(
-    heads: Mapping[int, Head], restored: Iterable[Range]
-) -> tuple[Mapping[int, Head], tuple[Range, ...]]:
-    """What a commit told, where nothing is to wait for a dead letter any more: those that died are finished."""
+def restored_for(listener: ListenerState, start: Start) -> tuple[Mapping[int, Head], tuple[Range, ...]]:
+    """What a commit told. Where nothing is to wait for a dead letter any more, those that died are finished."""
+    heads, restored = start.heads, start.restored
+    if not heads or listener.plan.policy.after_dead_letter != "release":
+        return heads, restored
     died = [offset for offset, head in heads.items() if head.is_dead]
     alive = {offset: head for offset, head in heads.items() if not head.is_dead}
     return alive, merge([*restored, *((offset, offset + 1) for offset in died)])

@@ -132,6 +132,21 @@ HEADS = Metric(
     "Failing records that wait in front of their lane for their next attempt, or for a person; later ones of it wait behind them.",
     adds_up=True,
 )
+PARKED_KEYS = Metric(
+    "redrive_parked_keys",
+    "gauge",
+    "keys",
+    _LISTENER,
+    "Keys whose records wait in the parked topic, of the partitions of this process.",
+    adds_up=True,
+)
+PARKED_RECORDS = Metric(
+    "redrive_parked_records_total",
+    "counter",
+    "records",
+    _LISTENER,
+    "Records of which a copy was written to wait in the parked topic.",
+)
 HELD_RECORDS = Metric(
     "redrive_held_records",
     "gauge",
@@ -353,6 +368,8 @@ METRICS = (
     RETRY_LATENESS,
     QUEUED,
     HEADS,
+    PARKED_KEYS,
+    PARKED_RECORDS,
     HELD_RECORDS,
     HELD_BYTES,
     DEAD_LETTERS,
@@ -427,6 +444,13 @@ _EVENTS = (
         "or discards it: redrive dlq replay %(dlq)s --event-id %(event_id)s (or discard), and they %(then)s until then.",
         ("listener",),
         at_once=5,
+    ),
+    LogEvent(
+        "key-parked",
+        "info",
+        f"The records of a key wait in %(parked)s from {_AT} on: they run from there in their order, before newer ones.",
+        ("listener",),
+        at_once=1,
     ),
     LogEvent(
         "record-given-up",

@@ -72,6 +72,7 @@ class ListenerCounters:
         "lateness",
         "lost",
         "outages",
+        "parked",
         "passed_by",
         "restored",
         "retried",
@@ -82,6 +83,8 @@ class ListenerCounters:
         self.handled = 0
         #: Retry records written, by tier topic.
         self.retried = dict.fromkeys(tiers, 0)
+        #: Records of which a copy was written to wait in the parked topic.
+        self.parked = 0
         #: Dead letters decided on, by reason.
         self.dead = dict.fromkeys(reasons, 0)
         #: Finished without a successor on purpose, by why: the handler's Skip, a person's notice, or `give_up="skip"`.

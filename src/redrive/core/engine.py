@@ -7,24 +7,22 @@ records while all goes well; only failures and records that wait are looked at o
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-import msgspec
-
-from redrive.core.aftermath import Aftermath, release
+from redrive.core.aftermath import Aftermath, restored_for
 from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
 from redrive.core.heeding import Heeding
 from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState
-from redrive.core.metadata import NO_HEADS, Head
-from redrive.core.offset_codec import Range
 from redrive.core.offsets import OffsetMap
 from redrive.core.outages import Outages
+from redrive.core.parked import Parks
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests
 from redrive.core.returning import give_back, take_back
 from redrive.core.schedule import Window
 from redrive.core.settling import Settling
+from redrive.core.starts import Start
 from redrive.core.successors import Pending, Successors
 from redrive.core.taking import Taking
 from redrive.core.transacting import Transacting
@@ -38,20 +36,6 @@ FIRST_RECORD_BYTES = 1 << 18
 FETCH_BYTES = 8 << 20
 #: Dead letters that may happen beyond the brake's headroom before new runs wait for results.
 BUDGET_SLACK = 50
-
-
-class Start(msgspec.Struct, frozen=True):
-    """
-    Where an assigned partition begins: `offset` None is its beginning; `acked` what the group has committed, `restored`
-    what that says of finished records behind the offset, and `heads` of those that failed and wait. `ignored`: why it
-    can't be used.
-    """
-
-    offset: int | None
-    restored: tuple[Range, ...] = ()
-    acked: tuple[int, str] | None = None
-    heads: Mapping[int, Head] = NO_HEADS
-    ignored: str = ""
 
 
 class Engine:
@@ -86,13 +70,18 @@ class Engine:
             for tier in (*listener.plan.tiers, *listener.plan.drained):
                 self._roles[tier.topic] = (listener, tier)
         self._roles.update((listener.plan.source, (listener, None)) for listener in self.listeners)
+        self._roles.update((each.plan.parked, (each, Tier(each.plan.parked, 0))) for each in self.listeners)
         self._waiting = WaitingRoom((plan.group, *plan.accepts_groups), plan.window_bytes, plan.translator)
         self._rests = Rests()
         self.notices = Heeding(
             self._outbox, self.successors, self._waiting, self._rests, self.lanes, self.listeners
         )
         self._aftermath = Aftermath(self.lanes, self.successors, plan.translator)
-        self._taking = Taking(self._rests, self.notices, self._aftermath)
+        self._identity = identity
+        self.parks = Parks(self.lanes, self.successors, self._rests, self._outbox)
+        self.parked_topics = frozenset(listener.plan.parked for listener in self.listeners) - {""}
+        self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
+        self._taking = Taking(self._rests, self.notices, self._aftermath, self.parks)
         self.outages = Outages(self._outbox, self.runs)
         self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath, self.outages)
         #: Confirmed commits that resting lanes were told of.
@@ -106,9 +95,7 @@ class Engine:
         self.forget(starts)
         for key, start in starts.items():
             listener, tier = self._roles[key.topic]
-            heads, restored = start.heads, start.restored
-            if heads and listener.plan.policy.after_dead_letter == "release":
-                heads, restored = release(heads, restored)
+            heads, restored = restored_for(listener, start)
             offsets = OffsetMap(start.offset or 0, restored, started=start.offset is not None)
             lane = self.lanes[key] = Lane(key, listener, tier, offsets, heads)
             lane.acked = start.acked
@@ -117,18 +104,15 @@ class Engine:
                 fields = {"topic": key.topic, "partition": key.partition, "why": start.ignored}
                 self._outbox.append(Report("map-ignored", fields))
             listener.lanes.add(lane)
-            if tier is not None:
+            if tier is not None and key.topic != listener.plan.parked:
                 self._waiting.lanes.append(lane)
-        for lane in self.lanes.values():
-            if lane.frees and lane.twin is None:
-                lane.twin = self.lanes.get(TopicPartition(lane.listener.plan.source, lane.key.partition))
-                if lane.twin is not None:
-                    self._make_ready(lane)
+        self.parks.assigned(starts)
+        self._aftermath.assigned()
 
     def fetched(self, key: TopicPartition, records: list[RawRecord], now: Now) -> None:
         """Records of one partition, ascending. Those of a lane that is gone or going are left to its next owner."""
         lane = self.lanes.get(key)
-        if lane is None or lane.is_stopping:
+        if lane is None or lane.is_stopping or lane.is_rewound:
             return
         first, end = records[0].offset(), records[-1].offset() + 1
         if first < lane.next_offset:  # a fetch from before a seek
@@ -146,6 +130,9 @@ class Engine:
             fetched = len(records)
             records = [record for record in records if not offsets.was_finished(record.offset())]
             lane.listener.counters.restored += fetched - len(records)
+        if lane.parked is not None and lane.parked.lane is lane:
+            self._park(lane, lane.parked.read(records, end, self._groups), now)
+            return
         if lane.tier is not None:
             self._hold(lane, lane.tier, records, end, now)
             return
@@ -160,6 +147,7 @@ class Engine:
             self.notices.fetched(lane, records, now)
         if not lane.is_paused and listener.overflows(lane):
             self._pause([lane])
+            self.parks.crowd(lane)
         self._make_ready(lane)
         self._dispatch(listener, now)
 
@@ -197,6 +185,7 @@ class Engine:
             self._wake(now)
         if self._rests.next_wake_ms <= now.wall_ms or self._told != self.commits.confirmed:
             self._told = self.commits.confirmed
+            self.parks.look_at_commits(self._identity)
             for lane in self._rests.wake(now.wall_ms):
                 self._make_ready(lane)
         self.successors.tick(now)
@@ -237,6 +226,7 @@ class Engine:
             if lane is None or lane.is_stopping:
                 continue
             lane.is_stopping = True
+            self.parks.stop(lane)
             lane.listener.queued -= lane.queued()
             lane.queue.clear()
             lane.returned.clear()
@@ -249,7 +239,7 @@ class Engine:
 
     def is_quiet(self, keys: Iterable[TopicPartition]) -> bool:
         """Whether nothing of these partitions is out any more, but for writes that were refused and wait."""
-        lanes = (self.lanes[key] for key in keys if key in self.lanes)
+        lanes = self.parks.with_sources(self.lanes[key] for key in keys if key in self.lanes)
         return all(lane.runs == 0 and lane.pending == lane.waiting for lane in lanes)
 
     def log_was_cut(self, key: TopicPartition, earliest: int) -> int:
@@ -267,6 +257,8 @@ class Engine:
             self._resume([self.lanes[key]])
             return 0
         lane.next_offset = earliest
+        if lane.parked is not None and lane.parked.lane is lane:
+            lane.parked.reached(earliest)
         if not lane.offsets.started:
             lane.offsets.begin(earliest)
         elif lane.tier is not None or lane.keys is not None:
@@ -283,11 +275,10 @@ class Engine:
         for key in keys:
             lane = self.lanes.pop(key, None)
             if lane is not None:
+                self.parks.forget(lane)
+                self._aftermath.forget(lane)
                 lane.alive = False
                 lane.listener.lanes.discard(lane)
-                for other in lane.listener.lanes:
-                    if other.twin is lane:
-                        other.twin = None
         self._waiting.forget_dead()
         self._rests.forget_dead()
 
@@ -430,6 +421,15 @@ class Engine:
             self._wake(now)
             self._dispatch(lane.listener, now)
 
+    def _park(self, lane: Lane, copies: list[RawRecord], now: Now) -> None:
+        """Copies were fetched: they run in their order, as records of a source do."""
+        if lane.keys is not None:
+            lane.keys.add(copies)
+        if not lane.is_paused and lane.parked is not None and (lane.is_rewound or lane.parked.is_over()):
+            self._pause([lane])
+        self._make_ready(lane)
+        self._dispatch(lane.listener, now)
+
     def _wake(self, now: Now) -> None:
         """Give lanes with due records their turn, and post on what has to wait elsewhere."""
         due, posted_on = self._waiting.wake(now, self._plan.run_records)
@@ -451,6 +451,7 @@ class Engine:
             self._resume([lane for lane in sources if lane.is_paused and listener.can_fetch_again(lane)])
         for lane in self._waiting.lanes:
             self._refill(lane)
+        self._resume([each.lane for each in self.parks.all if each.lane.is_paused and each.has_room])
 
     def _refill(self, lane: Lane) -> None:
         if lane.is_paused and self._waiting.has_room(lane):
@@ -470,7 +471,7 @@ class Engine:
             if not lane.is_stopping
         }
         for lane in lanes:
-            lane.is_paused = False
+            lane.is_paused = lane.is_rewound = False
         if offsets:
             self._outbox.append(Resume(offsets))
 

@@ -17,7 +17,16 @@ from redrive.core.schedule import NEVER_MS
 class Heads:
     """The heads of one partition. `restored`: what the owner before had committed; that counts as confirmed."""
 
-    __slots__ = ("_confirmed", "_envelopes", "_heads", "_must_tell", "_told", "_told_most", "dying")
+    __slots__ = (
+        "_confirmed",
+        "_envelopes",
+        "_heads",
+        "_must_tell",
+        "_told",
+        "_told_most",
+        "dues_ms",
+        "dying",
+    )
 
     def __init__(self, restored: Mapping[int, Head]) -> None:
         self._heads: dict[int, Head] = dict(restored)
@@ -27,14 +36,19 @@ class Heads:
         self._must_tell: set[int] = {offset for offset, head in restored.items() if head.is_dead}
         #: Records whose dead letter is on its way: those behind them wait for that, and then for a person.
         self.dying: set[int] = set()
+        #: When records may begin that failed elsewhere, by what their headers say: no commit has to tell it.
+        self.dues_ms: dict[int, int] = {}
         self._told: Mapping[int, Head] | None = None
         self._told_most = HEADS_MOST
 
     def __len__(self) -> int:
         return len(self._heads.keys() | self.dying) if self.dying else len(self._heads)
 
+    def __bool__(self) -> bool:
+        return bool(self._heads or self.dying or self.dues_ms)
+
     def __contains__(self, offset: int) -> bool:
-        return offset in self._heads
+        return offset in self._heads or offset in self.dues_ms
 
     def get(self, offset: int) -> Head | None:
         """What is known of a record."""
@@ -48,6 +62,7 @@ class Heads:
         """A record failed and waits. `must_tell`: a commit has to be confirmed before it runs again."""
         self._heads[offset] = head
         self._envelopes[offset] = envelope
+        self.dues_ms.pop(offset, None)
         if must_tell:
             self._must_tell.add(offset)
         self._told = None
@@ -55,6 +70,7 @@ class Heads:
     def drop(self, offset: int) -> None:
         """The record is finished."""
         self.dying.discard(offset)
+        self.dues_ms.pop(offset, None)
         if self._heads.pop(offset, None) is not None:
             self._envelopes.pop(offset, None)
             self._must_tell.discard(offset)
@@ -88,7 +104,8 @@ class Heads:
             return NEVER_MS
         head = self._heads.get(offset)
         if head is None:
-            return None
+            due_ms = self.dues_ms.get(offset, 0)
+            return due_ms if due_ms > now_ms else None
         if head.is_dead:
             return NEVER_MS
         if head.due_ms > now_ms:

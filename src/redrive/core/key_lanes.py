@@ -7,13 +7,16 @@ to its end after their turn, so one busy key starves nobody.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from contextlib import suppress
 
 from redrive.core.heads import Heads
 from redrive.core.policy import Blocking, Order
 from redrive.core.record import RawRecord
+from redrive.core.schedule import NEVER_MS
 
+#: Where only records may run that failed before, so many lanes are looked at for them.
+LOOKED_AT_MOST = 1_000
 #: What a record is put into line by.
 LaneKey = Callable[[RawRecord], Hashable]
 
@@ -69,7 +72,7 @@ class KeyLanes:
     `looks_behind`.
     """
 
-    __slots__ = ("_heads", "_key_of", "_lanes", "_ready", "_resting", "looks_behind", "waiting")
+    __slots__ = ("_heads", "_key_of", "_lanes", "_ready", "_resting", "held", "looks_behind", "waiting")
 
     def __init__(self, key_of: LaneKey, heads: Heads, *, looks_behind: bool = False) -> None:
         self._key_of = key_of
@@ -80,6 +83,8 @@ class KeyLanes:
         #: Records that no worker has.
         self.waiting = 0
         self.looks_behind = looks_behind
+        #: Keys of which nothing runs from here: their lanes rest without end.
+        self.held: Container[Hashable] | None = None
 
     def __len__(self) -> int:
         """How many lanes there are."""
@@ -129,13 +134,17 @@ class KeyLanes:
         taken = Taken()
         ready, heads = self._ready, self._heads
         later: list[KeyLane] = []
-        for _ in range(len(ready)):
+        for _ in range(min(len(ready), LOOKED_AT_MOST) if only_heads else len(ready)):
             if len(taken.records) >= most:
                 break
             lane = ready.popleft()
-            if only_heads and lane.queue[0].offset() not in heads:
-                ready.appendleft(lane)
-                break
+            if only_heads and heads.get(lane.queue[0].offset()) is None:
+                later.append(lane)
+                continue
+            if self.held is not None and lane.key in self.held:
+                self._resting.add(lane)
+                rest(lane, NEVER_MS)
+                continue
             if heads and (waits := heads.wait_of(lane.queue[0].offset(), now_ms)) is not None:
                 self._resting.add(lane)
                 rest(lane, waits)
@@ -177,10 +186,20 @@ class KeyLanes:
         if lane.queue:
             self.wake(lane)
             return
-        self._resting.discard(lane)
-        with suppress(ValueError):
-            self._ready.remove(lane)
+        if lane in self._resting:
+            self._resting.discard(lane)
+        else:
+            with suppress(ValueError):
+                self._ready.remove(lane)
         del self._lanes[lane.key]
+
+    def get(self, key: Hashable) -> KeyLane | None:
+        """The lane of a key, while there is one."""
+        return self._lanes.get(key)
+
+    def resting(self) -> list[KeyLane]:
+        """The lanes that rest."""
+        return list(self._resting)
 
     def home(self, lanes: Iterable[KeyLane]) -> None:
         """For each time a lane is named, one of its records came back from a worker, finished or not."""

@@ -8,6 +8,7 @@ second run can be queued behind the first without overtaking it. Or it is divide
 from collections import deque
 from collections.abc import Hashable, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +25,9 @@ from redrive.core.plan import ListenerPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.router import Reason
 from redrive.core.schedule import Window
+
+if TYPE_CHECKING:
+    from redrive.core.parked import Parked
 
 #: A run is planned to last this long: short enough for a rebalance, long enough to cost little per record.
 RUN_TARGET_MS = 20.0
@@ -276,6 +280,7 @@ class Lane:
         "held",
         "is_paused",
         "is_ready",
+        "is_rewound",
         "is_stopping",
         "key",
         "keys",
@@ -284,6 +289,7 @@ class Lane:
         "listener",
         "next_offset",
         "offsets",
+        "parked",
         "pending",
         "pending_bytes",
         "queue",
@@ -314,9 +320,11 @@ class Lane:
         self.tier = tier
         self.offsets = offsets
         self.alive = True
-        self.is_stopping = False
-        self.is_paused = False
-        self.is_ready = False
+        self.is_stopping = self.is_paused = self.is_ready = False
+        #: `next_offset` was set back: what is fetched before the consumer was told is to be fetched once more.
+        self.is_rewound = False
+        #: The pair of source and parked partition that this is one of, while the parked one is here.
+        self.parked: Parked | None = None
         #: Where the consumer goes on after a pause; -1 for the beginning, wherever that is.
         self.next_offset = offsets.settled if offsets.started else -1
         self.queue: deque[Batch] = deque()
@@ -365,6 +373,8 @@ class Lane:
         self.held.discard(offset)
         if self.heads:
             self.heads.drop(offset)
+        if self.parked is not None and self.parked.lane is self:
+            self.parked.finished(offset)
 
     def letter_written(self, record: RawRecord, now_ms: int) -> None:
         """All in-sync replicas have the record's dead letter: it is finished, or a hole in front of its lane."""
@@ -402,6 +412,11 @@ class Lane:
             self.keys.drop_front(lane)
             self.listener.queued -= 1
 
+    @property
+    def knows_parked(self) -> bool:
+        """Whether it is known which keys of this source partition are parked: else none of its records may start."""
+        return self.parked is not None and self.parked.parking.is_complete
+
     def may_write(self) -> bool:
         """Whether few enough successors are on their way that more may be caused."""
         return self.pending < PENDING_RECORDS and self.pending_bytes < PENDING_BYTES
@@ -425,6 +440,8 @@ class Lane:
         if self.is_stopping or self.gate.is_shut or now.wall_ms < self.rests_until_ms:
             return False
         if self.frees and self.twin is None:
+            return False
+        if self.tier is None and self.listener.plan.parked and not self.knows_parked:
             return False
         if self.queue or (self.keys is not None and self.keys.ready_count):
             return True

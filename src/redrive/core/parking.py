@@ -17,6 +17,8 @@ Source and parked topic have the same partitions, and one process works on both 
    key was parked, or has its copy in front of that one. Its offset is closed.
 7. **The key is free again** when all its copies are finished *and* a commit that says so was confirmed. Its next record then runs
    from the source; until then it waits.
+8. **A refused write may be there all the same**, and is repeated. Each copy tells by which try it was written; all up to the
+   one that was confirmed are waited for, and of several copies of a record only the first runs.
 
 What a crash does between any two of these writes:
 
@@ -49,31 +51,36 @@ Wanted = Literal["run", "park", "pass", "wait"]
 
 class _ParkedKey:
     """
-    One parked key. `last`: the highest source offset that has a copy, or gets one now (`is_writing`). `read`: the highest one
-    whose copy was read back. `open`: offsets of copies that were read and aren't finished. `final`: the last copy's.
+    One parked key. `last`: the highest source offset that has a copy, or gets one now (`is_writing`; `before` it). `tries`: how
+    often its write was repeated. `read`: the last copy that was read back, by its source offset and try. `kept`: the highest
+    source offset whose copy is to run. `final`: where the last copy is that was read. `left`: how many of them aren't
+    finished. `closing`: the copy that was finished last.
     """
 
-    __slots__ = ("final", "is_writing", "last", "open", "read")
+    __slots__ = ("before", "closing", "final", "is_writing", "kept", "last", "left", "read", "tries")
 
     def __init__(self, last: int) -> None:
         self.last = last
-        self.read = -1
-        self.final = -1
+        self.tries = 0
+        self.read: tuple[int, int] = (-1, 0)
+        self.before = self.kept = self.final = self.closing = -1
+        self.left = 0
         self.is_writing = False
-        self.open: set[int] = set()
 
     def is_worked_off(self) -> bool:
         """Whether all copies there are were read and are finished."""
-        return not self.open and not self.is_writing and self.read >= self.last
+        return not self.left and not self.is_writing and self.read >= (self.last, self.tries)
 
 
 class Parking:
     """The parked keys of one source partition and its parked one. The offsets of copies are those of the parked partition."""
 
-    __slots__ = ("_keys", "is_complete")
+    __slots__ = ("_keys", "_worked_off", "is_complete")
 
     def __init__(self) -> None:
         self._keys: dict[Hashable, _ParkedKey] = {}
+        #: Keys whose end no commit has told yet.
+        self._worked_off: set[Hashable] = set()
         #: Whether the parked partition was read to the end that it had when it was assigned.
         self.is_complete = False
 
@@ -90,29 +97,59 @@ class Parking:
 
     # -- what was read from the parked partition ------------------------------------------------------------------
 
-    def found(self, key: Hashable, source_offset: int, copy_offset: int) -> None:
-        """An unfinished copy was fetched."""
+    def found(
+        self, key: Hashable, source_offset: int, copy_offset: int, tries: int = 0, *, is_kept: bool = True
+    ) -> bool:
+        """
+        An unfinished copy was read; it may have been read before, and not been kept. `tries`: how often its write had been
+        repeated. Whether it is to run: a second copy of a record is not, and is finished where it is kept.
+        """
         parked = self._keys.get(key)
         if parked is None:
             parked = self._keys[key] = _ParkedKey(source_offset)
-        parked.last = max(parked.last, source_offset)
-        parked.read = max(parked.read, source_offset)
-        parked.final = max(parked.final, copy_offset)
-        parked.open.add(copy_offset)
+        if copy_offset > parked.final:
+            parked.final = copy_offset
+            if source_offset > parked.read[0]:
+                parked.left += 1
+            parked.read = max(parked.read, (source_offset, tries))
+            if source_offset > parked.last:
+                parked.last, parked.tries = source_offset, 0
+        is_new = source_offset > parked.kept
+        if is_kept and is_new:
+            parked.kept = source_offset
+        if not is_new:
+            # The commit that frees the key has to tell of this one too.
+            parked.closing = copy_offset
+        self._judge(key, parked)
+        return is_new
+
+    def _judge(self, key: Hashable, parked: _ParkedKey) -> None:
+        if parked.is_worked_off():
+            self._worked_off.add(key)
+        else:
+            self._worked_off.discard(key)
 
     def finished(self, key: Hashable, copy_offset: int) -> None:
-        """A copy ended: handled, dropped, or its dead letter was acknowledged."""
+        """A copy ended: handled, dropped, or its dead letter was acknowledged. Told once of each."""
         if (parked := self._keys.get(key)) is not None:
-            parked.open.discard(copy_offset)
+            parked.left -= 1
+            parked.closing = copy_offset
+            self._judge(key, parked)
+
+    @property
+    def awaits_commit(self) -> bool:
+        """Whether a key is free as soon as a commit tells it."""
+        return bool(self._worked_off)
 
     def confirmed(self, is_told: Callable[[int], bool]) -> Iterator[Hashable]:
         """
         A commit of the parked partition was confirmed; `is_told(offset)`: whether it tells that a copy is finished. Gives the
         keys that are free by that: their next records may run from the source.
         """
-        for key, parked in list(self._keys.items()):
-            # Copies end in their order, so the last one is told after, or together with, all others.
-            if parked.is_worked_off() and is_told(parked.final):
+        for key in list(self._worked_off):
+            # What was finished before the last one is told together with it: a commit is of one moment.
+            if is_told(self._keys[key].closing):
+                self._worked_off.discard(key)
                 del self._keys[key]
                 yield key
 
@@ -136,9 +173,33 @@ class Parking:
         parked = self._keys.get(key)
         if parked is None:
             parked = self._keys[key] = _ParkedKey(source_offset)
-        parked.last = source_offset
+        else:
+            parked.before = parked.last
+        parked.last, parked.tries = source_offset, 0
         parked.is_writing = True
+        self._worked_off.discard(key)
 
-    def written(self, key: Hashable) -> None:
-        """All in-sync replicas have the copy: the source's offset may be closed."""
-        self._keys[key].is_writing = False
+    def written(self, key: Hashable, tries: int = 0) -> None:
+        """
+        All in-sync replicas have the copy: the source's offset may be closed. `tries`: how often the write was repeated; that
+        it was refused doesn't say that it isn't there.
+        """
+        parked = self._keys[key]
+        parked.is_writing, parked.tries = False, tries
+        # It may have been read and run before its acknowledgement came.
+        self._judge(key, parked)
+
+    def withdrawn(self, key: Hashable) -> None:
+        """There will be no copy of this record: it became a dead letter, or the source's partition was given up meanwhile."""
+        parked = self._keys[key]
+        parked.is_writing = False
+        parked.last, parked.tries = max(parked.before, parked.read[0]), 0
+        if parked.last < 0:
+            del self._keys[key]
+        else:
+            self._judge(key, parked)
+
+    def let_go(self) -> None:
+        """The source's partition was given up: nobody is told what becomes of the copies that are on their way."""
+        for key in [key for key, parked in self._keys.items() if parked.is_writing]:
+            self.withdrawn(key)

@@ -51,6 +51,10 @@ class ListenerPlan(msgspec.Struct, frozen=True, kw_only=True):
     policy: RetryPolicy
     #: The compacted topic beside `dlq`: states of dead letters, and notices about waiting retries. "": nobody reads it.
     state: str = ""
+    #: Where keys are parked; "": nowhere.
+    parked: str = ""
+    #: The header in which producers put an id.
+    id_header: str = ""
     tiers: tuple[Tier, ...] = ()
     #: Read and drained, never written: the replay topic and orphaned tiers.
     drained: tuple[Tier, ...] = ()
@@ -90,5 +94,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def topics(self) -> tuple[str, ...]:
         """All that the group subscribes to, sources first."""
-        tiers = (tier.topic for plan in self.listeners for tier in (*plan.tiers, *plan.drained))
-        return tuple(dict.fromkeys([*(plan.source for plan in self.listeners), *tiers]))
+        tiers = [tier.topic for plan in self.listeners for tier in (*plan.tiers, *plan.drained)]
+        parked = [plan.parked for plan in self.listeners if plan.parked]
+        return tuple(dict.fromkeys([*(plan.source for plan in self.listeners), *tiers, *parked]))

@@ -70,9 +70,9 @@ class RetryPolicy:
     of the others and needs no tiers; its attempts and its due are kept with the group's offsets. It fits a listener
     of the same `order`. `after_dead_letter`: what becomes of those that waited when it becomes a dead letter: they go on
     (`"release"`), wait until the letter was replayed or resolved (`"block"`), or become dead letters too until then
-    (`"divert"`, by key only). `park`: write the records of a blocked key to `{topic}.parked` where memory doesn't
-    suffice, instead of pausing the partition. `hold_at_most` (5 min): with `blocking="key"`, longer delays are waited for
-    there and not in memory.
+    (`"divert"`, by key only). `park`: write the records of a blocked key to `{topic}.parked` where memory or the room in
+    commits doesn't suffice, instead of pausing the partition. `hold_at_most` (5 min): with `park`, longer delays are
+    waited for there and not in memory.
 
     Raises ValueError for delays that are bare numbers, not positive, not in rising order, or repeated, for attempts that
     would leave a delay unused, and for blocking delays beyond a day. What doesn't fit the listener is told when its app
@@ -138,9 +138,7 @@ class RetryPolicy:
     @property
     def parks(self) -> bool:
         """Whether records of a blocked key may have to wait in a topic of their own."""
-        return self.blocking == "key" and (
-            self.park or any(delay_ms > self.hold_at_most_ms for delay_ms in self.delays_ms)
-        )
+        return self.park and self.blocking == "key"
 
     def is_last(self, attempt: int) -> bool:
         """Whether run number `attempt` is the last one: when it fails, the record becomes a dead letter at once."""
@@ -216,6 +214,11 @@ def misfits(policy: RetryPolicy, order: Order, give_up: str) -> Iterator[str]:
         yield (
             "RetryPolicy(after_dead_letter='divert') would put a whole partition aside for one dead letter: use 'block', "
             "which lets it wait, or order='key' with blocking='key'"
+        )
+    if policy.park and after != "release":
+        yield (
+            f"RetryPolicy(park=True) doesn't go with after_dead_letter={after!r} yet: a key that is parked goes on behind a dead "
+            "letter; use after_dead_letter='release', or leave park out"
         )
     if policy.park and blocking != "key":
         yield (

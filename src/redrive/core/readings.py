@@ -184,6 +184,9 @@ def _of_handlers(
     yield catalogue.ENVELOPE_ERRORS, Reading(labels, counters.envelope_errors)
     yield catalogue.QUEUED, Reading(labels, listener.queued)
     yield catalogue.HEADS, Reading(labels, sum(len(lane.heads) for lane in copied(listener.lanes)))
+    pairs = {lane.parked for lane in copied(listener.lanes) if lane.parked is not None}
+    yield catalogue.PARKED_KEYS, Reading(labels, sum(len(each.parking) for each in pairs))
+    yield catalogue.PARKED_RECORDS, Reading(labels, counters.parked)
     yield catalogue.PAUSED, Reading(labels, listener.paused is not None)
     yield catalogue.IGNORED_METADATA, Reading(labels, counters.ignored_metadata)
     yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)

@@ -100,10 +100,18 @@ class Settling:
                 lane.heads.drop(offset)
         if lane.held:
             lane.held.difference_update(offsets)
+        if lane.parked is not None or lane.frees:
+            self._tell_ended(lane, records[run.settled : done], set(offsets))
+        if run.is_of_tier and (lateness := lane.listener.counters.lateness.get(lane.key.topic)):
+            lateness.add_all(run.late_ms())
+
+    def _tell_ended(self, lane: Lane, records: list[RawRecord], finished: set[int]) -> None:
+        """Whoever waits for these records elsewhere."""
+        if lane.parked is not None and lane.parked.lane is lane:
+            for offset in finished:
+                lane.parked.finished(offset)
         if lane.frees:
-            self._free(records[run.settled : done], set(offsets))
-        if run.is_of_tier:
-            lane.listener.counters.lateness[lane.key.topic].add_all(run.late_ms())
+            self._free(records, finished)
 
     def _free(self, records: list[RawRecord], finished: set[int]) -> None:
         for record in records:
@@ -141,3 +149,6 @@ class Settling:
         lane.heads.put(failed.record.offset(), head, envelope, must_tell=must_tell)
         if must_tell:
             self._commits.hurry(lane, due_ms - now.wall_ms, now)
+            if lane.parked is not None and lane.parked.source is not None:
+                # Told together: else a crash might find copies finished of which the source still has the records open.
+                self._commits.hurry(lane.parked.source, due_ms - now.wall_ms, now)

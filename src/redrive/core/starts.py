@@ -1,7 +1,26 @@
 """Where an assigned partition begins. Never a client's default: that would skip records, or repeat them, silently."""
 
-from redrive.core.engine import Start
-from redrive.core.metadata import decode_metadata
+from collections.abc import Mapping
+
+import msgspec
+
+from redrive.core.metadata import NO_HEADS, Head, decode_metadata
+from redrive.core.offset_codec import Range
+
+
+class Start(msgspec.Struct, frozen=True):
+    """
+    Where an assigned partition begins: `offset` None is its beginning; `acked` what the group has committed, `restored`
+    what that says of finished records behind the offset, and `heads` of those that failed and wait. `ignored`: why it
+    can't be used. `end`: what the log of a parked partition ends with.
+    """
+
+    offset: int | None
+    restored: tuple[Range, ...] = ()
+    acked: tuple[int, str] | None = None
+    heads: Mapping[int, Head] = NO_HEADS
+    ignored: str = ""
+    end: int = 0
 
 
 def start_at_committed(offset: int, metadata: str, identity: str) -> Start:

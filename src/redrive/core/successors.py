@@ -8,7 +8,7 @@ for as long as it takes; meanwhile its record stays unfinished, and the other re
 import hashlib
 import heapq
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -23,6 +23,9 @@ from redrive.core.record import RawRecord, event_id_of, headers_of
 from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, Stop, decide, tier_for
 from redrive.core.transactions import Transactions
 from redrive.core.translator import PLAIN, Translator
+
+if TYPE_CHECKING:
+    from redrive.core.parked import Parked
 
 RESEND_FIRST_MS = 500.0
 RESEND_MOST_MS = 30_000.0
@@ -44,6 +47,7 @@ class Pending:
         "is_dead_letter",
         "lane",
         "note",
+        "parked",
         "record",
         "step",
         "topic",
@@ -63,8 +67,15 @@ class Pending:
         #: What the record's handler emits, instead of a copy; and, where each is written by itself, which one this is.
         self.emitted: Emitted | None = None
         self.emission: Emission | None = None
+        #: Of a copy that is to wait in the parked topic: the pair of partitions.
+        self.parked: Parked | None = None
         self.step = 0
         self.tries = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is still this process that has to write it."""
+        return self.lane.alive and (self.parked is None or self.parked is self.lane.parked)
 
 
 class Successors:
@@ -143,7 +154,7 @@ class Successors:
         plan = lane.listener.plan
         lane.listener.counters.dead[Reason.DIVERTED] += 1
         envelope = msgspec.structs.replace(
-            source_envelope(record),
+            source_envelope(record, plan.id_header),
             group=self._group,
             last_failed_ms=int(now.wall_ms),
             failure_message=f"not handled: it waited for {lane.key.topic}/{lane.key.partition}/{hole}, which died",
@@ -153,6 +164,13 @@ class Successors:
             holds="key",
         )
         self._send(lane, record, envelope, plan.dlq)
+
+    def park(self, lane: Lane, record: RawRecord, envelope: Envelope, parked: "Parked") -> None:
+        """Write a copy that waits in the parked topic; the record stays first in its lane until all in-sync replicas have it."""
+        envelope = msgspec.structs.replace(envelope, group=self._group)
+        pending = Pending(lane, record, envelope, lane.listener.plan.parked)
+        pending.parked = parked
+        self._begin(pending)
 
     def end(self, lane: Lane, record: RawRecord, notice: Notice, now: Now) -> None:
         """Write down that a person discarded or skipped a record; only then its offset, which is open, may pass."""
@@ -187,7 +205,9 @@ class Successors:
             lane.pending_bytes -= len(record)
             if not lane.alive:
                 continue
-            if pending.is_dead_letter:
+            if pending.parked is not None:
+                pending.parked.answered(pending)
+            elif pending.is_dead_letter:
                 lane.letter_written(record, int(now.wall_ms))
             elif pending.emitted is None or pending.emitted.was_last():
                 lane.finish(record.offset())
@@ -195,7 +215,7 @@ class Successors:
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
         lane = pending.lane
-        if not lane.alive or (pending.emitted is not None and pending.emitted.is_void):
+        if not pending.is_wanted or (pending.emitted is not None and pending.emitted.is_void):
             self._end(pending)
             return
         if pending.emitted is not None and refusal.kind == "too-large" and pending.alone:
@@ -226,7 +246,10 @@ class Successors:
         while waiting and waiting[0][0] <= now.mono_ms:
             pending = heapq.heappop(waiting)[2]
             pending.lane.waiting -= 1
-            if pending.lane.alive:
+            if pending.is_wanted:
+                if pending.parked is not None:
+                    # The one that was refused may be there all the same: copies tell which of them is the last.
+                    pending.envelope = msgspec.structs.replace(pending.envelope, hops=pending.tries)
                 self._produce(pending)
             else:
                 self._end(pending)

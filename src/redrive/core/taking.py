@@ -8,6 +8,7 @@ from redrive.core.heeding import Heeding
 from redrive.core.key_lanes import KeyLane
 from redrive.core.lane import Lane
 from redrive.core.metadata import HEADS_MOST
+from redrive.core.parked import Parks
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord
 from redrive.core.resting import Rests
@@ -17,7 +18,8 @@ from redrive.core.schedule import NEVER_MS
 class Taking:
     """Makes runs. `rests`: where lanes go whose first record may not run yet. `notices`: which records must not run at all."""
 
-    def __init__(self, rests: Rests, notices: Heeding, aftermath: Aftermath) -> None:
+    def __init__(self, rests: Rests, notices: Heeding, aftermath: Aftermath, parks: Parks) -> None:
+        self._parks = parks
         self._rests = rests
         self._notices = notices
         self._aftermath = aftermath
@@ -98,6 +100,8 @@ class Taking:
             keys.add(record for _, record in due)
 
         def rest(key_lane: KeyLane, wake_ms: int) -> None:
+            if lane.parked is not None and self._parks.rest(lane, key_lane, wake_ms, now):
+                return
             if wake_ms == NEVER_MS:
                 self._aftermath.behind(lane, key_lane, now)
             else:
@@ -113,7 +117,7 @@ class Taking:
         run.gate = Gate()
         run.divide(taken.lanes)
         if lane.tier is not None:
-            run.wakes_ms = [lane.wakes_ms.pop(record.offset()) for record in taken.records]
+            run.wakes_ms = [lane.wakes_ms.pop(record.offset(), 0) for record in taken.records]
         else:
             lane.listener.queued -= len(taken.records)
         run.heads = lane.heads or None

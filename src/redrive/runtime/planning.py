@@ -1,14 +1,14 @@
 """From listeners and settings to topics: what the engine is to run, and which topics that takes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from redrive.core import topic_plan
-from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, GroupPlan, ListenerPlan, Tier
+from redrive.core.plan import FOREVER_MS, MAX_WAIT_MS, Delivery, GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
 from redrive.core.settings import Settings
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import ListenerTopics, find_orphaned_tiers, name_problems, name_topics
-from redrive.errors import TopologyError
+from redrive.errors import ListenerError, TopologyError
 from redrive.runtime.declaration import Listener, ResolvedApp
 from redrive.runtime.ports import TopicInfo
 
@@ -31,8 +31,11 @@ def plan_group(
     `retentions_ms`: how long the topics in which records wait keep them (`waiting_topics`), where the cluster tells it
     (`retentions_of`).
 
-    Raises TopologyError with all names that collide or can't be.
+    Raises TopologyError with all names that collide or can't be, and ListenerError for policies that don't fit the delivery.
     """
+    delivery = app.delivery or settings.delivery
+    if unfit := list(_unfit(app, delivery)):
+        raise ListenerError(unfit)
     topics = _topics(app, settings, existing_topics)
     return GroupPlan(
         group=app.group,
@@ -41,13 +44,21 @@ def plan_group(
             for listener, its in zip(app.listeners, topics, strict=True)
         ),
         accepts_groups=_accepted(app, settings),
-        delivery=app.delivery or settings.delivery,
+        delivery=delivery,
         window_bytes=settings.window_bytes,
         commit_interval_ms=settings.commit_interval_ms,
         commit_records=settings.commit_records,
         run_records=settings.run_records,
         translator=settings.translator,
     )
+
+
+def _unfit(app: ResolvedApp, delivery: Delivery) -> Iterator[tuple[str, str]]:
+    """What a transaction can't do yet: a copy is finished by its own acknowledgement."""
+    for listener in app.listeners:
+        if delivery == "exactly-once" and listener.policy.parks:
+            told = f"RetryPolicy(park=True) of listener {listener.name!r} isn't possible with delivery 'exactly-once' yet"
+            yield listener.where, f"{told}: leave it out, or use delivery 'at-least-once'"
 
 
 def _plan_listener(
@@ -64,9 +75,14 @@ def _plan_listener(
     # Also of a time without a ladder: a replay may have been on its way when the tiers were introduced.
     replay = naming.replay(its.source, group=group)
     has_replay = not tiers or replay in existing_topics
+    # Also of a time when the policy parked: what is left there comes before newer records of its key.
+    parked = its.parked or naming.parked(its.source, group=group)
+    has_parked = bool(its.parked) or (listener.policy.blocking == "key" and parked in existing_topics)
     return ListenerPlan(
         name=listener.name,
         source=its.source,
+        parked=parked if has_parked else "",
+        id_header=listener.id_header,
         dlq=its.dlq,
         replay=its.replay,
         policy=listener.policy,
@@ -170,7 +186,12 @@ def _topics(app: ResolvedApp, settings: Settings, existing_topics: Collection[st
     naming = settings.naming
     topics = [
         name_topics(
-            listener.name, listener.topic, listener.policy.tier_delays_ms, group=app.group, naming=naming
+            listener.name,
+            listener.topic,
+            listener.policy.tier_delays_ms,
+            group=app.group,
+            naming=naming,
+            parks=listener.policy.parks,
         )
         for listener in app.listeners
     ]

@@ -25,14 +25,14 @@ from redrive.core.commands import (
     Run,
     Transaction,
 )
-from redrive.core.engine import Engine, Start
+from redrive.core.engine import Engine
 from redrive.core.lane import Lane
 from redrive.core.notices import Posted
 from redrive.core.pausing import Pausing
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import TopicPartition
-from redrive.core.starts import start_at_committed
+from redrive.core.starts import Start, start_at_committed
 from redrive.core.transacting import Transacting
 from redrive.core.transactions import Aborted, Fenced
 from redrive.errors import ListenerStopped, PortError
@@ -375,8 +375,12 @@ class Pump:
             self._learn_partitions(keys)
             starts.update((key, Start(None)) for key in new if key not in latest)
             starts.update(self._starts_at_end(latest, timeout_s))
+            starts = self._with_ends(starts)
         except PortError as error:
             self.report(Report("start-unknown", {"error": str(error)}))
+            starts = {
+                key: start for key, start in starts.items() if key.topic not in self.engine.parked_topics
+            }
         self._unstarted.difference_update(starts)
         self.engine.assigned(starts)
         self._source.start_at({key: start.offset for key, start in starts.items()})
@@ -384,6 +388,19 @@ class Pump:
             self._unstarted.update(unanswered)
             self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
             self._source.keep_waiting(unanswered)
+
+    def _with_ends(self, starts: dict[TopicPartition, Start]) -> dict[TopicPartition, Start]:
+        """Of parked partitions, which must be read to their end before their source starts: where that is."""
+        parked = [key for key in starts if key.topic in self.engine.parked_topics]
+        if not parked:
+            return starts
+        ends, begins = (self._cluster.offsets(parked, which) for which in ("latest", "earliest"))
+        missing = {key for key in parked if key not in ends}
+        found = {key: start for key, start in starts.items() if key not in missing}
+        for key in ends:
+            begins_at = max(starts[key].offset or 0, begins.get(key, 0))
+            found[key] = msgspec.structs.replace(starts[key], end=ends[key] if ends[key] > begins_at else 0)
+        return found
 
     def _learn_partitions(self, keys: Sequence[TopicPartition]) -> None:
         """A topic may have grown since the start: where a retry goes depends on the numbers of both."""

@@ -289,11 +289,6 @@ def _retry_problems(retry: Any, order: Order, give_up: GiveUp) -> Iterator[str]:
         yield f"order={order!r} is none of {_choices(Order)}"
     elif unfit := list(misfits(retry, order, give_up)):
         yield from unfit
-    elif retry.park:
-        yield (
-            f"RetryPolicy(park=True): to wait in a topic instead of in memory is something {_NOT_YET}; leave it out, and the "
-            "partition pauses when memory is full"
-        )
 
 
 def _give_up_problems(give_up: str) -> Iterator[str]:
