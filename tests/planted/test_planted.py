@@ -11,8 +11,10 @@ import pytest
 
 from tests.broker import ROOT
 from tests.planted.plants import PLANTS
+from tests.planted.promises import PROMISES
 
 SOURCE = ROOT / "src" / "redrive"
+ALL = PLANTS | PROMISES
 
 
 def _copy(folder: Path) -> Path:
@@ -39,9 +41,9 @@ def _run(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_planted_fault_turns_its_tests_red(name, tmp_path):
-    plant = PLANTS[name]
+    plant = ALL[name]
     copy = _copy(tmp_path)
     text = (copy / plant.file).read_text()
     assert plant.old in text, f"the text that this plant replaces isn't in {plant.file} any more"
@@ -53,7 +55,7 @@ def test_a_planted_fault_turns_its_tests_red(name, tmp_path):
 
 
 def test_without_a_plant_the_same_tests_are_green_on_a_copy(tmp_path):
-    tests = {test for plant in PLANTS.values() for test in plant.tests}
+    tests = {test for plant in ALL.values() for test in plant.tests}
 
     code, said = _run(_copy(tmp_path), tuple(sorted(tests)))
 
