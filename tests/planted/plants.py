@@ -255,9 +255,9 @@ PLANTS = {
         r"\[2, 4\]",
     ),
     "forgets in a restart that a key is blocked": Plant(
-        "core/engine.py",
-        'if heads and listener.plan.policy.after_dead_letter == "release":',
-        "if heads:",
+        "core/aftermath.py",
+        'if not heads or listener.plan.policy.after_dead_letter != "release":',
+        "if not heads:",
         (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
         r"\[2, 4\]",
     ),
@@ -415,8 +415,8 @@ PLANTS = {
         "core/parked.py",
         "        self._successors.park(lane, record, envelope, parked)\n",
         "        self._successors.park(lane, record, envelope, parked)\n        lane.offsets.close(offset)\n",
-        (f"{_PARKING}::test_a_crash_at_any_write_loses_nothing_and_keeps_the_order",),
-        "died",
+        (f"{_PARKING}::test_a_record_whose_copy_is_refused_is_not_committed_and_survives_a_crash",),
+        r"\(1, \[\]\) == \(0, \[\]\)",
     ),
     "forgets how often a parked record was tried": Plant(
         "core/parked.py",

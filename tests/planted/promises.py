@@ -43,8 +43,8 @@ PROMISES = {
     ),
     "takes records of a partition that it was not assigned": Plant(
         "core/engine.py",
-        "        if lane is None or lane.is_stopping:\n            return\n        first,",
-        "        if lane is not None and lane.is_stopping:\n            return\n        first,",
+        "        if lane is None or lane.is_stopping or lane.is_rewound:\n            return\n        first,",
+        "        if lane is not None and (lane.is_stopping or lane.is_rewound):\n            return\n        first,",
         (_EARLY_RECORDS,),
         "NoneType",
     ),

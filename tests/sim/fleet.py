@@ -15,7 +15,7 @@ from redrive.runtime.planning import plan_group, wanted_topics
 from redrive.runtime.provisioning import carry_out, compare, with_source_partitions
 from redrive.sim.cluster import SimCluster
 from redrive.sim.loop import VirtualLoop
-from redrive.testing.process import Process, settle
+from redrive.testing.process import Process, let_pass, settle
 
 
 class Task(msgspec.Struct):
@@ -144,11 +144,7 @@ class Fleet:
 
     def advance(self, ms: float) -> None:
         """Time passes, and every process does what becomes due in it."""
-        settle(*self.processes)
-        end_ms = self.clock.mono_ms() + ms
-        while (left_ms := end_ms - self.clock.mono_ms()) > 0:
-            self.clock.advance(min([left_ms, *(process.next_ms() for process in self.processes)]))
-            settle(*self.processes)
+        let_pass(ms, self.clock, lambda: self.processes, lambda: settle(*self.processes))
 
     def calm_down(self) -> None:
         """The faults are over; all that waits gets its time."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from redrive import App, Record, RetryPolicy
+from redrive import App, Record, RetryPolicy, Settings
 from redrive.core.commands import RunResult
 from redrive.core.dialects import write_headers
 from redrive.core.envelope import Envelope
@@ -14,6 +14,7 @@ from redrive.core.metadata import HEADS_MOST
 from redrive.core.record import TopicPartition
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
+from redrive.sim.faults import Faults
 from redrive.testing import Harness
 from tests.sim.engine_world import World, plan_of
 
@@ -35,7 +36,9 @@ class Service:
             if number in self.bad:
                 raise TimeoutError(number)
 
-        self.harness = Harness(self.app, partitions=partitions, cluster=cluster)
+        # Many keys that fail at once would be an outage.
+        settings = Settings(bootstrap_servers="sim:9092", breaker=False)
+        self.harness = Harness(self.app, partitions=partitions, cluster=cluster, settings=settings)
 
     def send(self, **numbers):
         for key, values in numbers.items():
@@ -77,6 +80,22 @@ def test_a_key_is_parked_that_waits_for_longer_than_is_held(service):
     at.harness.advance("5s")
     assert at.take() == [(5, 1)]
     assert at.parked() == [1, 2, 3]
+
+
+def test_a_record_whose_copy_is_refused_is_not_committed_and_survives_a_crash(service):
+    at = service("1m")
+    at.bad = {1}
+    at.harness.cluster.faults.refuse_writes("orders.parked", 1_000)
+    at.send(a=[1, 2])
+    at.harness.advance("30s")
+    committed = at.harness.cluster.group("payments").offsets[TopicPartition("orders", 0)].offset
+    assert (committed, at.parked()) == (0, [])
+    at.harness.cluster.faults = Faults()
+    at.harness.crash()
+    at.bad.clear()
+    at.take()
+    at.harness.advance("3m")
+    assert at.take() == [(1, 2), (2, 1)]
 
 
 class Died(BaseException):

@@ -11,13 +11,11 @@ from redrive.runtime.provisioning import carry_out, compare, with_source_partiti
 from redrive.sim.cluster import SimCluster
 from redrive.sim.faults import Faults
 from redrive.sim.loop import VirtualLoop
-from redrive.testing.process import STEP_MS, Process, settle
+from redrive.testing.process import Process, let_pass, settle
 
 #: How often calm time is given to what is left to do.
 _CALM_STEPS = 200
 _CALM_STEP_MS = 60_000.0
-#: Where nothing has happened for a while, it is looked after so seldom.
-_STEP_MOST_MS = 1_600.0
 
 
 class Fleet:
@@ -95,11 +93,7 @@ class Fleet:
 
     def advance(self, ms: float) -> None:
         """Time passes, and every process does what becomes due in it."""
-        settle(*self._moving())
-        end_ms, step_ms = self.clock.mono_ms() + ms, STEP_MS
-        while (left_ms := end_ms - self.clock.mono_ms()) > 0:
-            self.clock.advance(min([left_ms, *(process.next_ms(step_ms) for process in self._moving())]))
-            step_ms = STEP_MS if settle(*self._moving()) else min(2 * step_ms, _STEP_MOST_MS)
+        let_pass(ms, self.clock, self._moving, lambda: settle(*self._moving()))
 
     def calm_down(self, is_done: Callable[[], bool]) -> None:
         """All faults are over; time passes until it `is_done`, but not for ever."""

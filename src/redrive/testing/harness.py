@@ -31,7 +31,7 @@ from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
 from redrive.sim.loop import VirtualLoop
 from redrive.sim.records import SimRecord
-from redrive.testing.process import Process, settle
+from redrive.testing.process import Process, let_pass, settle
 from redrive.testing.values import FailedRun, Handled, LetterRun, Waiting, to_bytes
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
@@ -142,12 +142,8 @@ class Harness:
         """
         Let time pass (`"10m"`, `"1h30m"` or a timedelta), and the app do all that becomes due in it, each at its time.
         """
-        self._settle()
-        clock = self.clock
-        end_ms = clock.mono_ms() + parse_duration_ms(duration, allow_zero=True)
-        while (left_ms := end_ms - clock.mono_ms()) > 0:
-            clock.advance(min(left_ms, *(process.next_ms() for process in self._processes)))
-            self._settle()
+        ms = parse_duration_ms(duration, allow_zero=True)
+        let_pass(ms, self.clock, lambda: self._processes, self._settle)
 
     def replay(self, *letters: DeadLetter) -> ReplayReport:
         """
@@ -282,13 +278,13 @@ class Harness:
             raise RedriveError("the harness is closed")
         return self._processes[0]
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
         if self._is_at_work:  # a handler sends: what it sent is read when it has ended
-            return
+            return False
         self._is_at_work = True
         try:
             self._running()
-            settle(*self._processes)
+            return settle(*self._processes)
         finally:
             self._is_at_work = False
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redrive.core.commands import Report, Run, RunResult
@@ -22,7 +22,8 @@ from redrive.sim.loop import VirtualLoop
 from redrive.sim.transactor import SimTransactor
 
 #: Where something waits for a time that only the engine knows, time moves in steps as an idle pump's.
-STEP_MS = 100.0
+_STEP_MS = 100.0
+_STEP_MOST_MS = 1_600.0
 #: How soon the pump looks for acknowledgements while handlers run.
 _ACKNOWLEDGEMENT_MS = 2.0
 #: More steps at one instant are an endless loop: a handler that feeds its own topic.
@@ -159,7 +160,7 @@ class Process:
             self._clock.horizon_mono_ms = float("inf")
         return self._signature() != before
 
-    def next_ms(self, step_ms: float = STEP_MS) -> float:
+    def next_ms(self, step_ms: float = _STEP_MS) -> float:
         """After how long something may happen by itself. `step_ms`: how soon to look where only the engine knows."""
         waits = [self._engine.next_wake_ms - self._clock.wall_ms()]
         is_asked = self._checkups is not None and self._checkups.is_waiting
@@ -243,6 +244,21 @@ def settle(*processes: Process) -> bool:
         if quiet == 2:
             return number > 1
     raise RuntimeError("the app doesn't come to rest: it may send itself a record for each record it handles")
+
+
+def let_pass(
+    ms: float, clock: VirtualClock, processes: Callable[[], Sequence[Process]], settled: Callable[[], bool]
+) -> None:
+    """
+    Time passes, and the `processes` (asked for anew each time) do what becomes due in it, each thing at its time: `settled`
+    lets them, and says whether anything was. Where only an engine knows the time, it is looked after the more seldom the
+    longer nothing has happened.
+    """
+    settled()
+    end_ms, step_ms = clock.mono_ms() + ms, _STEP_MS
+    while (left_ms := end_ms - clock.mono_ms()) > 0:
+        clock.advance(min([left_ms, *(process.next_ms(step_ms) for process in processes())]))
+        step_ms = _STEP_MS if settled() else min(2 * step_ms, _STEP_MOST_MS)
 
 
 def _is_uncommitted(lane: Lane) -> bool:
