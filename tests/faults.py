@@ -18,7 +18,7 @@ from redrive.adapters.kafka_source import KafkaSource
 from redrive.core.commands import Produce, Refusal, Report
 from redrive.core.engine import Engine
 from redrive.core.plan import Now
-from redrive.runtime.clock import Clock, SystemClock
+from redrive.runtime.clock import Clock, SystemClock, fresh_nonce
 from redrive.runtime.executors import Executors
 from redrive.runtime.handlers import Invoker
 from redrive.runtime.identities import identities
@@ -125,6 +125,7 @@ class _Serving:
             plan,
             {name: one.partitions for name, one in topics.items()},
             identity,
+            fresh_nonce(),
         )
         invokers = [
             Invoker(listener, clock, threading.Event(), plan.translator) for listener in resolved.listeners

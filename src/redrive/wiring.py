@@ -28,7 +28,7 @@ from redrive.deadletters.topics import Names
 from redrive.errors import PortError, SettingsError
 from redrive.runtime.checks import await_kafka, require_rights, require_topics
 from redrive.runtime.checkups import checkups_of, ways_of
-from redrive.runtime.clock import SystemClock
+from redrive.runtime.clock import SystemClock, fresh_nonce
 from redrive.runtime.declaration import ResolvedApp
 from redrive.runtime.end_offsets import EndOffsets
 from redrive.runtime.executors import Executors
@@ -284,7 +284,7 @@ def _pumping(
     user = settings.client_options(app.group)
     conf = consumer_conf(user, group=app.group, protocol=parts.protocol, instance_id=parts.instance)
     pump = Pump(
-        engine=Engine(parts.plan, parts.counts, parts.identity),
+        engine=Engine(parts.plan, parts.counts, parts.identity, fresh_nonce()),
         source=KafkaSource(conf),
         sink=sink,
         executor=Executors(invokers, asyncio.get_running_loop()),

@@ -98,7 +98,6 @@ class World:  # size: what happens to processes, a method each
             lane = process.lanes.pop(key)
             if is_confirmed:
                 self._store(key, lane.offsets, lane.watch.closed(lane.offsets))
-                process.tenures.discard(key)
             self._forget(process, lane)
 
     def lose(self, process, *keys):
@@ -107,7 +106,9 @@ class World:  # size: what happens to processes, a method each
             self._forget(process, process.lanes.pop(key))
 
     def _forget(self, process, lane):
-        process.guard.forget(lane.watch, self.mono_ms)
+        process.guard.forget(lane.watch)
+        # Gone without a commit it may be blamed still: the caller counts it as unlucky.
+        process.tenures.discard(lane.key)
         process.writes = [write for write in process.writes if write[0] is not lane]
         del self.owners[lane.key]
         if process.commit is not None:
@@ -157,8 +158,7 @@ class World:  # size: what happens to processes, a method each
         guard = process.guard
         if not due or (guard.turn is not None and guard.turn is not lane.watch):
             return False
-        count = len(due) if lane.watch.is_free else lane.watch.admit(due, len(process.runs), self.mono_ms)
-        started = due[:count]
+        started = due if lane.watch.is_free else self._admitted(process, lane.watch, due)
         if not started:
             return False
         for offset in started:
@@ -170,6 +170,18 @@ class World:  # size: what happens to processes, a method each
         self._check_start(process, lane, started)
         process.runs.append((lane, started))
         return True
+
+    def _admitted(self, process, watch, due):
+        """As the engine asks: the lowest first, then how far the others may go."""
+        lowest = min(due)
+        if lowest == watch.named:
+            return [lowest]
+        if watch.is_suspect(lowest):
+            return [lowest] if watch.may_run_alone(lowest, len(process.runs), self.mono_ms) else []
+        bound = watch.bound(lowest)
+        started = [offset for offset in due if offset < bound][: process.guard.run_most]
+        watch.reach(max(due[: process.guard.run_most]))
+        return started
 
     def _check_start(self, process, lane, offsets):
         key = lane.key

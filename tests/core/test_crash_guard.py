@@ -7,7 +7,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from redrive.core.crash_guard import (
     CRASHES_MOST,
-    NO_LIMIT,
     REACH_OFFSETS,
     CrashGuard,
     Suspicion,
@@ -95,7 +94,15 @@ class Alone:
         return ledger
 
     def admit(self, *offsets, runs_out=0):
-        return self.watch.admit(offsets, runs_out, self.ms)
+        """How many of these ascending offsets may start now."""
+        if self.watch.is_suspect(offsets[0]):
+            return int(self.watch.may_run_alone(offsets[0], runs_out, self.ms))
+        if offsets[0] == self.watch.named:
+            return 1
+        bound = self.watch.bound(offsets[0])
+        run = offsets[: self.guard.run_most]
+        self.watch.reach(run[-1])
+        return sum(offset < bound for offset in run)
 
 
 def test_nothing_starts_before_the_opened_ledger_is_acknowledged():
@@ -110,7 +117,7 @@ def test_nothing_starts_before_the_opened_ledger_is_acknowledged():
 def test_without_crashes_everything_may_start_and_the_ledger_stays_as_it_is():
     alone = Alone(NO_LEDGER)
     alone.commit()
-    assert alone.admit(NO_LIMIT - 1) == 1
+    assert alone.admit(1 << 62) == 1
     assert alone.commit() == Ledger(OURS)
 
 
@@ -240,14 +247,15 @@ class TwoOfThem:
 
 def test_suspects_of_another_partition_wait_and_have_their_turn_afterwards():
     two = TwoOfThem()
-    two.first.admit([0], 0, 0.0)
-    assert two.second.admit([0], 0, 0.0) == 0
+    two.first.may_run_alone(0, 0, 0.0)
+    assert not two.second.may_run_alone(0, 0, 0.0)
     two.commit(1.0)
-    assert (two.second.admit([0], 0, 1.0), two.first.admit([0], 0, 1.0)) == (0, 1)
+    assert not two.second.may_run_alone(0, 0, 1.0)
+    assert two.first.may_run_alone(0, 0, 1.0)
     two.first.ended()
     two.commit(2.0)
     assert two.guard.turn is None
-    assert two.second.admit([0], 0, 4.0) == 0, "it asks for the process"
+    assert not two.second.may_run_alone(0, 0, 4.0), "it asks for the process"
     assert two.guard.turn is two.second
 
 
@@ -255,34 +263,34 @@ def test_after_a_stretch_of_suspects_others_have_the_process_for_as_long():
     two = TwoOfThem()
     ms = 0.0
     for offset in range(100):
-        if two.first.admit([offset], 0, ms) == 0 and two.guard.turn is not two.first:
+        if not two.first.may_run_alone(offset, 0, ms) and two.guard.turn is not two.first:
             break
         ms += 30.0
         two.commit(ms)
-        if two.first.admit([offset], 0, ms):
+        if two.first.may_run_alone(offset, 0, ms):
             two.first.ended()
         two.guard.tick(ms)
     assert 1_000.0 <= ms < 1_200.0
-    assert two.first.admit([99], 0, 1.9 * ms) == 0
+    assert not two.first.may_run_alone(99, 0, 1.9 * ms)
     assert two.guard.turn is None
-    two.first.admit([99], 0, 2.1 * ms)
+    two.first.may_run_alone(99, 0, 2.1 * ms)
     assert two.guard.turn is two.first
 
 
 def test_a_handler_that_never_ends_does_not_hold_the_process_up_for_ever():
     two = TwoOfThem()
     for ms in range(0, 10_001, 10):
-        two.first.admit([0], 1, ms)
+        two.first.may_run_alone(0, 1, ms)
         two.guard.tick(ms)
     assert two.guard.turn is None
-    two.first.admit([0], 1, 20_001.0)
+    two.first.may_run_alone(0, 1, 20_001.0)
     assert two.guard.turn is two.first
 
 
 def test_a_partition_that_is_forgotten_gives_the_process_back():
     two = TwoOfThem()
-    two.first.admit([0], 0, 0.0)
-    two.guard.forget(two.first, 1.0)
+    two.first.may_run_alone(0, 0, 0.0)
+    two.guard.forget(two.first)
     assert two.guard.turn is None
 
 

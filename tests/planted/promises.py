@@ -1,6 +1,6 @@
 """Faults against what is promised and against the protocols behind it, planted as those of `plants.py`."""
 
-from tests.planted.plants import Plant
+from tests.planted.plant import Plant
 
 _REBALANCES = "tests/sim/test_rebalances.py"
 _EARLY_RECORDS = (

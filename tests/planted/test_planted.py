@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.broker import ROOT
+from tests.planted.guard_plants import GUARD_PLANTS
 from tests.planted.plants import PLANTS
 from tests.planted.promises import PROMISES
 
 SOURCE = ROOT / "src" / "redrive"
-ALL = PLANTS | PROMISES
+ALL = PLANTS | PROMISES | GUARD_PLANTS
 
 
 def _copy(folder: Path) -> Path:

@@ -12,6 +12,7 @@ from redrive import App, RetryPolicy
 from redrive.core.engine import Engine
 from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
+from redrive.runtime.clock import fresh_nonce
 from redrive.runtime.handlers import Invoker
 from redrive.runtime.planning import plan_group, wanted_topics
 from redrive.runtime.ports import NewTopic
@@ -96,7 +97,9 @@ class Process:
         self.member = cluster.source("shop")
         invokers = [Invoker(listener, self.clock, threading.Event()) for listener in resolved.listeners]
         self.handlers = InTurn(invokers, self.clock)
-        self.engine = Engine(plan_group(resolved, settings, cluster.topics), cluster.counts, identity)
+        self.engine = Engine(
+            plan_group(resolved, settings, cluster.topics), cluster.counts, identity, fresh_nonce()
+        )
         self.pump = Pump(
             engine=self.engine,
             source=source(self.member),

@@ -333,7 +333,7 @@ def pump_on(cluster, report):
     plan = GroupPlan(group="shop", listeners=(plan_of("5s"),))
     source = cluster.source("shop")
     pump = Pump(
-        engine=Engine(plan, cluster.counts, identity),
+        engine=Engine(plan, cluster.counts, identity, "n1"),
         source=source,
         sink=cluster.sink(),
         executor=Obedient(),

@@ -5,7 +5,9 @@ A service that does with each record what the record says, and notes each run in
 """
 
 import asyncio
+import ctypes
 import os
+import signal
 import threading
 import time
 
@@ -25,6 +27,7 @@ class Shape(msgspec.Struct, frozen=True):
     concurrency: int = 1
     max_attempts: int | None = None
     give_up: str = "dead-letter"
+    order: str = "partition"
     #: What each run takes besides.
     takes_s: float = 0.0
     #: Topics to which each run that succeeds emits the id of its record.
@@ -32,13 +35,18 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, omit_defaults=True):
-    """`fails`: so many first attempts fail. `takes_s`: how long each run takes. `stuck`: how it never ends."""
+    """
+    `fails`: so many first attempts fail. `takes_s`: how long each run takes. `stuck`: how it never ends. `kills`: how each
+    run from `kills_from` on ends its process.
+    """
 
     fails: int = 0
     bug: bool = False
     takes_s: float = 0.0
     stuck: str = ""
     seen: str = ""
+    kills: str = ""
+    kills_from: int = 1
 
 
 def make(shape: Shape, ledger: Ledger) -> App:
@@ -47,9 +55,14 @@ def make(shape: Shape, ledger: Ledger) -> App:
     policy = RetryPolicy(*shape.tiers, max_attempts=shape.max_attempts)
     handler = _coroutine(shape, ledger) if shape.is_async else _function(shape, ledger)
     for source in shape.sources:
-        app.listener(source, retry=policy, name=source, concurrency=shape.concurrency, give_up=shape.give_up)(
-            handler
-        )
+        app.listener(
+            source,
+            retry=policy,
+            name=source,
+            order=shape.order,
+            concurrency=shape.concurrency,
+            give_up=shape.give_up,
+        )(handler)
     return app
 
 
@@ -90,10 +103,22 @@ def _begin(shape: Shape, ledger: Ledger, order: Order, record: Record) -> None:
     ledger.note(record, order.seen)
     if shape.takes_s:
         time.sleep(shape.takes_s)
+    if order.kills and record.attempt >= order.kills_from:
+        _end_process(order.kills)
     if order.bug:
         raise TypeError
     if record.attempt <= order.fails:
         raise ConnectionError
+
+
+def _end_process(how: str) -> None:
+    match how:
+        case "exits":
+            os._exit(7)
+        case "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfaults":
+            ctypes.string_at(0)
 
 
 async def _refuse_to_be_cancelled() -> None:

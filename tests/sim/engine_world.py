@@ -5,37 +5,35 @@ No pump: a test decides what happens next, and one thing at a time. The world pe
 simulated cluster, and notes what really happened to each record; `check` compares that with what the engine claims.
 """
 
+import itertools
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
 import msgspec
 
 from redrive.core.commands import (
-    Again,
     Commit,
-    Failed,
     Pause,
     Produce,
     Refusal,
     Report,
     Resume,
     Run,
-    RunResult,
 )
-from redrive.core.dialects import read_envelope
 from redrive.core.engine import Engine
-from redrive.core.failure import Failure, Kind
 from redrive.core.lane import RUNS_PER_SLOT_MOST
 from redrive.core.metadata import decode_metadata
 from redrive.core.notices import Notice, Posted
 from redrive.core.pausing import Pausing
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
-from redrive.core.record import RawRecord, TopicPartition
+from redrive.core.record import TopicPartition
 from redrive.core.starts import Start, start_at_committed
-from redrive.core.successors import source_envelope
 from redrive.sim.cluster import SimCluster
 from tests.sim.truth import Truth, end_of, has_left
+from tests.sim.worker import Worker
+
+_NUMBERS = itertools.count(1)
 
 #: What a simulated handler does with a record.
 OUTCOMES = ("ok", "transient", "permanent", "poison", "outage", "skip", "dead-letter", "retry-later")
@@ -80,106 +78,7 @@ def identity(topic: str) -> str:
     return f"id-of-{topic}"
 
 
-class Worker:
-    """A slot's worker on one run: takes records one by one, as `runtime/handlers.py` does."""
-
-    def __init__(self, world: "World", run: Run) -> None:
-        self.run = run
-        self._world = world
-        self._plan = world.plan.listeners[run.listener]
-        self._dead = 0
-        self._done = 0
-        self._record: RawRecord | None = None
-        run.started_mono_ms = world.clock.mono_ms()
-        self._walk = run.walk()
-        self.result: RunResult | None = RunResult(run, 0, 0.0, "cut") if run.gate.is_shut else None
-        if world.is_seen_at_work and self.result is None:
-            self._take_up()
-
-    def step(self, outcome: str) -> None:
-        """Handle a record; without one the run has ended."""
-        if self._record is None:
-            self._take_up()
-        if self.result is None:
-            self._handle(outcome)
-        if self._world.is_seen_at_work and self.result is None:
-            self._take_up()
-
-    def _take_up(self) -> None:
-        self._record = next(self._walk, None)
-        if self._record is not None:
-            self._world.truth.started(self.run, self._record)
-        else:
-            is_whole = self._done == self.run.count and not self.run.is_cut
-            if is_whole:
-                self.run.let_go()
-            self._end("" if is_whole else "cut")
-
-    def _handle(self, outcome: str) -> None:
-        record, self._record = self._record, None
-        if outcome == "ok":
-            self._done += 1
-            self._world.truth.handled(self.run.lane, record.offset())
-        elif outcome == "outage":
-            self.run.outage = self._failed(record, Kind.OUTAGE, "")
-            self._world.truth.met_outage(self.run, record.offset())
-            self._end("outage")
-        else:
-            self._fail(record, outcome)
-
-    def _fail(self, record: RawRecord, outcome: str) -> None:
-        self._done += 1
-        signal = outcome if outcome in {"skip", "dead-letter", "retry-later"} else ""
-        kind = Kind(outcome) if outcome in {"transient", "permanent", "poison"} else Kind.PERMANENT
-        failed = self._failed(record, Kind.TRANSIENT if signal == "retry-later" else kind, signal)
-        immediate = self._plan.policy.immediate
-        is_first = not failed.envelope.attempt or (
-            self.run.heads is not None and record.offset() in self.run.heads
-        )
-        if outcome == "transient" and immediate and failed.attempt <= immediate.retries and is_first:
-            self._done -= 1
-            self.run.again = Again(failed, immediate.wait_ms)
-            self._world.truth.tries_again(self.run, record.offset())
-            self._end("again")
-            return
-        self.run.failures.append(failed)
-        self._world.truth.failed(self._plan, self.run.lane, failed)
-        policy = self._plan.policy
-        ends = kind is not Kind.TRANSIENT or policy.is_last(failed.attempt)
-        if (
-            signal == "dead-letter"
-            or (not signal and ends)
-            or (signal == "retry-later" and policy.is_last(failed.attempt))
-        ):
-            self._dead += 1
-            if self._dead >= self.run.budget:
-                self._end("budget")
-                return
-        if policy.blocking is not None:
-            self._end("held")
-
-    def _failed(self, record: RawRecord, kind: Kind, signal: str) -> Failed:
-        heads, offset = self.run.heads, record.offset()
-        known = heads.envelope(offset) if heads is not None else None
-        envelope = known or read_envelope(record.headers())[0]
-        if known is None and (not self.run.is_of_tier or not envelope.source_topic):
-            envelope = source_envelope(record)
-        if known is None and heads is not None and (head := heads.get(offset)) is not None:
-            envelope = msgspec.structs.replace(
-                envelope, attempt=head.attempt, first_failed_ms=head.first_failed_ms
-            )
-        attempt = envelope.attempt + 1
-        after_ms = self._world.retry_after_ms if signal == "retry-later" else None
-        failure = Failure(kind, "SomeError", self._world.failure_message, "a rule", after_ms)
-        return Failed(record, failure, attempt, self._world.clock.wall_ms(), envelope, signal)
-
-    def _end(self, halt: str) -> None:
-        if halt in {"outage", "budget", "again", "held"}:
-            self.run.gate.is_shut = True
-        self.result = RunResult(self.run, self._done, self._world.record_s * self._done, halt)
-
-
-class World:
+class World:  # size: what happens to a process, a method each
     """
     One process's engine over a simulated cluster. `plans`: its listeners; every topic has `partitions`. `is_quick`: each
     slot has eight runs of a few records queued, as with handlers that take no time.
@@ -218,7 +117,7 @@ class World:
 
     def restart(self) -> None:
         """A new process: the one before, if any, is gone with all that it had in memory."""
-        self.engine = Engine(self.plan, self.cluster.counts, identity)
+        self.engine = Engine(self.plan, self.cluster.counts, identity, f"n{next(_NUMBERS)}")
         self.slots: dict[tuple[int, int], deque[Run]] = defaultdict(deque)
         self.workers: dict[tuple[int, int], Worker] = {}
         self.writes: list[Produce] = []
@@ -248,6 +147,21 @@ class World:
             if start.acked is not None:
                 self._tell(key)
         self._perform()
+        self._open()
+
+    def _open(self) -> None:
+        """Nothing starts before a commit of a partition's opened ledger was answered: at once where none is on its way."""
+        if not self.commits:
+            self.open_ledgers()
+
+    def open_ledgers(self) -> None:
+        """Answer commits until no partition waits for one."""
+        while self.engine.caution.guard.wanting():
+            self.pass_time(0)
+            if not self.commits:
+                return
+            self.answer_commit()
+            self.pass_time(0)
 
     def revoke(self, *keys: TopicPartition) -> None:
         """The first half of a revoke: nothing more is handed out."""
@@ -289,6 +203,7 @@ class World:
             self.positions[key] = records[-1].offset() + 1
             self.engine.fetched(key, list(records), self.clock.now())
             self._perform()
+            self._open()
 
     def _notify(self, posted: Sequence[Posted]) -> None:
         out = {
@@ -391,6 +306,14 @@ class World:
                         self.positions[key] = self.cluster.partition(key).start if offset is None else offset
                 case Report():
                     self.reports.append(command)
+                    if command.event == "crash-named":
+                        said = command.fields
+                        self.truth.crashed.add(
+                            (
+                                TopicPartition(str(said["topic"]), int(str(said["partition"]))),
+                                int(str(said["offset"])),
+                            )
+                        )
 
     def _submit(self, run: Run) -> None:
         lane = run.lane
@@ -436,7 +359,7 @@ class World:
 
     def settle(self) -> None:
         """Let everything go well until nothing is left to do; then nothing may be left anywhere."""
-        for _ in range(400):
+        for _ in range(4_000):  # suspects of a crash run one by one, each with a commit
             for key in list(self.positions):
                 self.fetch(key)
             for listener, slot in list(self.slots):
@@ -447,7 +370,9 @@ class World:
             self.check()
             if self._is_done():
                 break
-            self.pass_time(min(3_600_000.0, max(1_000.0, self.engine.next_wake_ms - self.clock.wall_ms())))
+            least_ms = 1_000.0 if self.engine.caution.guard.turn is None else 1.0
+            wait_ms = max(least_ms, self.engine.next_wake_ms - self.clock.wall_ms())
+            self.pass_time(min(3_600_000.0 if least_ms > 1 else 1.0, wait_ms))
         self._check_nothing_is_left()
 
     def _is_done(self) -> bool:

@@ -207,6 +207,7 @@ def test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter():
         assert [produce.topic for produce in world.writes] == [tier]
         world.answer()
         world.fetch(TopicPartition(tier, 0))
+        world.open_ledgers()
         world.pass_time(600_001)
 
     assert ran_on == ["orders", "orders.retry.5s", "orders.retry.30s", "orders.retry.10m"]
@@ -228,6 +229,7 @@ def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_is_kept_and_run
     world.positions[tier] = 8
     world.pass_time(0)
     assert tier in world.paused
+    world.open_ledgers()
 
     world.pass_time(5_001)
     ran = [record.offset() for run in world.engine.runs for record in run.records]

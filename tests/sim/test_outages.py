@@ -163,9 +163,10 @@ def test_t_dlq_4_an_outage_of_five_minutes_leaves_no_dead_letter_and_the_ladder_
     service = new(**MODES[mode]).send().outage()
     assert 50 < len(service.handled()) < RECORDS / 2
     # What a run brought in which the first ones still came through is judged as a whole.
-    assert service.climbed < 1.3 * ENOUGH_ATTEMPTS
+    # The first runs are long, for nobody knows yet how long handlers take, and are looked into each 200 ms.
+    assert service.climbed < 2 * ENOUGH_ATTEMPTS
     # What it took to open it, what was in flight, and then one probe after another.
-    assert service.in_vain < 3 * ENOUGH_ATTEMPTS
+    assert service.in_vain < 4 * ENOUGH_ATTEMPTS
 
     service.harness.advance(f"{int(PROBE_MOST_MS)}ms")
     again = next(at for at, _, _, went_well in service.calls if went_well and at > service.ended_ms)
@@ -243,8 +244,9 @@ def test_a_crash_in_an_outage_loses_and_multiplies_nothing(new):
     service.harness.advance("20m")
     assert set(service.handled()) == set(range(RECORDS))
     assert service.harness.dead_letters == []
-    # Each process needs so many to see it.
-    assert service.climbed < 5 * 2 * ENOUGH_ATTEMPTS
+    # Each process needs so many to see it; and those that may have killed it run one by one, second attempts too, which
+    # say nothing of the downstream.
+    assert service.climbed < 5 * 3 * ENOUGH_ATTEMPTS
 
 
 def test_a_record_that_is_refused_for_its_own_sake_does_not_hold_the_others(redrive_harness):

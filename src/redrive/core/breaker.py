@@ -55,8 +55,11 @@ def sign_of(failed: Failed) -> Sign:
     What a failed record says of the downstream.
 
     "up": a handler that asks for Skip or RetryLater has come to a decision. "down": transient, or an outage. "other": it failed
-    for good, or asked for a dead letter, so the downstream answered, or wasn't asked. "none": poison; no handler ran.
+    for good, or asked for a dead letter, so the downstream answered, or wasn't asked. "none": poison, or it killed its process;
+    no handler came to an end.
     """
+    if failed.signal == "crashed":
+        return "none"
     if failed.signal:
         return "other" if failed.signal == "dead-letter" else "up"
     kind = failed.failure.kind

@@ -322,6 +322,32 @@ IGNORED_METADATA = Metric(
     "Partitions that came to this process with a commit whose metadata can't be used: of other software, damaged, or of "
     "another cluster, topic or offset. Only the offset counts then; what was finished above it runs again. The log says why.",
 )
+UNCLEAN_ENDS = Metric(
+    "redrive_unclean_ends_total",
+    "counter",
+    "partitions",
+    _LISTENER,
+    "Partitions that came to this process from one that ended without a word: killed, crashed, or cut off from the group. "
+    "One death of a process counts for each partition that it had.",
+)
+CAUTIOUS_PARTITIONS = Metric(
+    "redrive_cautious_partitions",
+    "gauge",
+    "partitions",
+    _LISTENER,
+    "Partitions of which a process ended uncleanly and the record that may be at fault isn't passed yet. From the second "
+    "such end in a row on their suspects run alone in the process, one after another.",
+    adds_up=True,
+)
+CRASH_SUSPECTS = Metric(
+    "redrive_crash_suspects",
+    "gauge",
+    "offsets",
+    _LISTENER,
+    "Offsets of cautious partitions, from the first unfinished one, among which the record that killed the process must be. "
+    "0 when no partition is cautious.",
+    adds_up=True,
+)
 COMMITS = Metric(
     "redrive_commits_total",
     "counter",
@@ -392,6 +418,9 @@ METRICS = (
     PAUSED_PARTITIONS,
     ENVELOPE_ERRORS,
     IGNORED_METADATA,
+    UNCLEAN_ENDS,
+    CAUTIOUS_PARTITIONS,
+    CRASH_SUSPECTS,
     COMMITS,
     PUMP_STEP_AGE,
     LOOP_STALLS,
@@ -632,6 +661,31 @@ _EVENTS = (
         "The map of finished records in the commit of %(topic)s/%(partition)s can't be used: %(why)s. Records above the "
         "committed offset that were finished are run again.",
         ("topic",),
+    ),
+    LogEvent(
+        "crash-suspected",
+        "warning",
+        "The process before ended without a word while it worked on %(topic)s/%(partition)s: %(crashes)s times in a row now. One "
+        "record below offset %(below)s may have killed it. From the second time on these run alone in the process, one after "
+        "another, which is slow; whichever it dies of becomes a dead letter. Look for the end of the process: the system's "
+        "out-of-memory killer, a segmentation fault, an eviction.",
+        ("topic",),
+        at_once=5,
+    ),
+    LogEvent(
+        "crash-named",
+        "error",
+        "The process died while it ran %(topic)s/%(partition)s/%(offset)s and nothing else, after at least two more deaths on "
+        "this partition. The record isn't run again: it becomes a dead letter (crashed).",
+        ("topic",),
+        at_once=5,
+    ),
+    LogEvent(
+        "crash-suspicion-over",
+        "info",
+        "All suspects of %(topic)s/%(partition)s are passed: records run at full speed again.",
+        ("topic",),
+        at_once=5,
     ),
     LogEvent(
         "start-unknown",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from redrive.core.key_lanes import KeyLane
     from redrive.core.lane import Lane
 
-Signal = Literal["", "retry-later", "dead-letter", "skip"]
+#: `crashed` comes from the crash guard, the others from handlers.
+Signal = Literal["", "retry-later", "dead-letter", "skip", "crashed"]
 #: Why a run ended before its last record.
 Halt = Literal["", "outage", "budget", "again", "held", "cut"]
 

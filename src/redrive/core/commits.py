@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from redrive.core.commands import Commit
 from redrive.core.lane import Lane
-from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_HEADS, Head, heads_that_fit
+from redrive.core.metadata import (
+    METADATA_BUDGET_CHARS,
+    NO_HEADS,
+    NO_LEDGER,
+    Head,
+    Ledger,
+    heads_that_fit,
+)
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 
@@ -40,6 +47,7 @@ class _Said(NamedTuple):
 
     snapshot: Snapshot
     heads: Mapping[int, Head]
+    ledger: Ledger
 
 
 class Commits:
@@ -75,6 +83,7 @@ class Commits:
         self._hurried: dict[Lane, None] = {}
         self._hurry_mono_ms = inf
         self._is_awaited = False
+        self._refused_until_mono_ms = 0.0
         self._chunk_chars = CHUNK_CHARS
         #: Refusals in a row of partitions that are sent alone, in the order of their turns.
         self._suspects: dict[TopicPartition, int] = {}
@@ -100,6 +109,11 @@ class Commits:
         if snapshot in (None, self._number):
             self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
             self._sent = {}
+
+    def demand(self, lane: Lane, now: Now) -> None:
+        """The lane can't go on without a commit: at once, but after a refusal in its time."""
+        self._hurry_mono_ms = min(self._hurry_mono_ms, max(now.mono_ms, self._refused_until_mono_ms))
+        self._hurried[lane] = None
 
     def awaited_in_ms(self, mono_ms: float) -> float:
         """How soon to look after a commit that records wait for; 0: it is on its way."""
@@ -154,6 +168,9 @@ class Commits:
             if key not in failed:
                 lane.acked, lane.acked_mono_ms = said.snapshot, now.mono_ms
                 lane.heads.confirm(said.heads)
+                if lane.watch is not None:
+                    lane.watch.acked(said.ledger, now.mono_ms)
+                    lane.limit = lane.watch.limit
                 if self._suspects.pop(key, 0):
                     self._next_mono_ms = now.mono_ms  # it was mended: the other suspects may be too
         if not failed:
@@ -172,6 +189,7 @@ class Commits:
                 self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
             pause_ms = REFUSED_PAUSE_MS if self._round else self._interval_ms
             self._next_mono_ms = now.mono_ms + min(pause_ms, self._interval_ms)
+            self._refused_until_mono_ms = self._next_mono_ms
         self._sent = {}
 
     def _halve(self) -> bool:
@@ -189,7 +207,7 @@ class Commits:
         chunks: list[dict[TopicPartition, Snapshot]] = []
         chars = CHUNK_CHARS + 1
         for lane in lanes:
-            if (said := self._changed(lane)) is None:
+            if (said := self._changed(lane, is_last=True)) is None:
                 continue
             snapshot = said.snapshot
             chars += len(snapshot[1]) + _ENTRY_CHARS
@@ -223,11 +241,16 @@ class Commits:
                     return
             self._round.popleft()
 
-    def _changed(self, lane: Lane) -> _Said | None:
+    def _changed(self, lane: Lane, *, is_last: bool = False) -> _Said | None:
         if not lane.offsets.started:
             return None
+        watch, ledger = lane.watch, NO_LEDGER
+        if watch is not None:
+            ledger = watch.closed(lane.offsets) if is_last else watch.ledger(lane.offsets)
         heads = lane.heads.told(self.heads_most) if lane.heads else NO_HEADS
         is_bare = bool(self._suspects.get(lane.key, 0) % 2)
         identity = self._identity(lane.key.topic)
-        snapshot = lane.offsets.snapshot(identity, heads, is_bare=is_bare, budget=self.metadata_chars)
-        return None if snapshot == lane.acked else _Said(snapshot, heads)
+        snapshot = lane.offsets.snapshot(identity, heads, ledger, is_bare=is_bare, budget=self.metadata_chars)
+        # What was sent since the last acknowledgement may have arrived: then the same has to be said again.
+        is_known = snapshot == lane.acked and (is_last or watch is None or not watch.wants_commit)
+        return None if is_known else _Said(snapshot, heads, ledger)

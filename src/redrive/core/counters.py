@@ -76,6 +76,7 @@ class ListenerCounters:
         "passed_by",
         "restored",
         "retried",
+        "unclean_ends",
         "write_failures",
     )
 
@@ -99,6 +100,8 @@ class ListenerCounters:
         self.restored = 0
         #: Partitions of which the commit said something that couldn't be used.
         self.ignored_metadata = 0
+        #: Partitions whose owner before ended without closing its ledger.
+        self.unclean_ends = 0
         #: Headers of ours that could not be read.
         self.envelope_errors = 0
         #: Writes of successors that were refused, by "retry" and "dead-letter".

@@ -26,9 +26,11 @@ What holds it together:
   passed that bound: each such death moves the partition on, so it can't repeat for ever.
 - **After the second crash it is exact**: the ceiling of the process that died.
 - **A named record stays named** until it is finished: its ledger says so with `crashes` below 2, which no running one has.
+  Nothing else of its partition starts until a commit has told its end.
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 import msgspec
 
@@ -38,7 +40,7 @@ from redrive.core.offset_codec import Range
 from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 
-NO_LIMIT = 1 << 63
+NO_LIMIT = inf
 #: From so many crashes on suspects run alone.
 SOLO_CRASHES = 2
 #: The ledger's room is bounded, and more than this says nothing new.
@@ -161,17 +163,17 @@ class CrashGuard:
         watch = self.watched[key] = Watch(self, key, found, frontier)
         fields: dict[str, object] = {"topic": key.topic, "partition": key.partition}
         if found.crashes:
-            self.report("crash-suspected", {**fields, "crashes": found.crashes, "below": found.hi})
+            self.report(Report("crash-suspected", {**fields, "crashes": found.crashes, "below": found.hi}))
         if found.named >= 0:
-            self.report("crash-named", {**fields, "offset": found.named})
+            self.report(Report("crash-named", {**fields, "offset": found.named}))
         return watch
 
-    def forget(self, watch: "Watch", mono_ms: float) -> None:
+    def forget(self, watch: "Watch") -> None:
         """The partition is no longer ours."""
         if self.watched.get(watch.key) is watch:
             del self.watched[watch.key]
         if self.turn is watch:
-            self._give_back(mono_ms)
+            self.turn = None
 
     def wanting(self) -> list[TopicPartition]:
         """The partitions that wait for a commit of theirs, which should be sent at once."""
@@ -185,9 +187,9 @@ class CrashGuard:
             if not watch.is_known:
                 self._give_back(mono_ms)
 
-    def report(self, event: str, fields: dict[str, object]) -> None:
+    def report(self, report: Report) -> None:
         """Tell the operator."""
-        self._outbox.append(Report(event, fields))
+        self._outbox.append(report)
 
     def step_above(self, offset: int) -> int:
         """The ceiling for a partition that is about to start `offset`."""
@@ -233,6 +235,7 @@ class Watch:
     __slots__ = (
         "_acked",
         "_ceil",
+        "_frontier",
         "_guard",
         "_known",
         "_limit",
@@ -240,6 +243,7 @@ class Watch:
         "crashes",
         "hi",
         "is_alone",
+        "is_buried",
         "is_free",
         "key",
         "named",
@@ -250,14 +254,17 @@ class Watch:
         self.crashes, self.hi = found.crashes, found.hi
         #: The record that is not to be run but to become a dead letter; -1 when there is none.
         self.named = found.named
+        #: Whether its end is on the way.
+        self.is_buried = False
         #: Whether its suspect is at work, alone.
         self.is_alone = False
         self.is_free = False
         self._guard = guard
         self._ceil = max(found.ceil, guard.step_above(frontier))
+        self._frontier = frontier
         #: What the broker has confirmed; offsets at or above `_limit` must not start.
         self._acked: Ledger | None = None
-        self._limit = 0
+        self._limit: float = 0
         self._solo = -1
         #: Who runs alone by what the broker has confirmed, and by what was sent since.
         self._known: set[int] = set()
@@ -268,10 +275,11 @@ class Watch:
         """What a commit of this moment must carry."""
         if self.named >= 0 and offsets.is_finished(self.named):
             self.named = -1
-        if self.crashes and offsets.frontier >= self.hi:
+        self._frontier = offsets.frontier
+        if self.crashes and self._frontier >= self.hi:
             self.crashes = 0
             fields: dict[str, object] = {"topic": self.key.topic, "partition": self.key.partition}
-            self._guard.report("crash-suspicion-over", fields)
+            self._guard.report(Report("crash-suspicion-over", fields))
         if self._solo >= 0:
             self._known.add(self._solo)
         if not self.crashes:
@@ -292,8 +300,8 @@ class Watch:
         self._known = {ledger.solo} if ledger.solo >= 0 and ledger.crashes >= SOLO_CRASHES else set()
         self._limit = max(self._limit, ledger.ceil) if ledger.crashes else NO_LIMIT
         self.is_free = not ledger.crashes and ledger.solo < 0 and self.named < 0
-        if self.is_free:
-            self._guard.watched.pop(self.key, None)
+        if self.is_free and self._guard.watched.get(self.key) is self:
+            del self._guard.watched[self.key]
         if self._solo < 0 and not self.is_known:
             self._guard.unnamed(self, mono_ms)
 
@@ -307,24 +315,40 @@ class Watch:
 
     # -- starting ------------------------------------------------------------------------------------------------
 
-    def admit(self, offsets: Sequence[int], runs_out: int, mono_ms: float) -> int:
-        """
-        How many of these offsets, from the first on, may start now as one run. `runs_out`: at work in the whole process.
+    @property
+    def limit(self) -> float:
+        """No offset at or above it may start; 0 before the opened ledger is acknowledged."""
+        return self._limit
 
-        One that is `named` is given out by itself, not to be run. A suspect too: it must be started, alone, and its end
-        be told (`ended`).
+    def is_suspect(self, offset: int) -> bool:
+        """Whether this record must run alone."""
+        return self.crashes >= SOLO_CRASHES and offset < self.hi
+
+    def may_run_alone(self, suspect: int, runs_out: int, mono_ms: float) -> bool:
         """
-        first = offsets[0]
-        if self._acked is None:
+        Whether the suspect is to be started now; it must be then, by itself, and its end be told (`ended`). Asking names it,
+        once the process is free: `runs_out` are at work in all of it.
+        """
+        if self._acked is None or not self._guard.has_process(self, runs_out, mono_ms):
+            return False
+        self._solo = suspect
+        # The broker knows this name and no other, and waits for none to arrive.
+        self.is_alone = self._acked.solo == suspect and self._known == {suspect}
+        return self.is_alone
+
+    def bound(self, lowest: int) -> float:
+        """Up to where a run may go that is no solo run and begins with `lowest`: only offsets below, 0 for none now."""
+        if self._guard.turn is not None:
             return 0
-        if first == self.named:
-            return 1
-        guard = self._guard
-        if self._is_suspect(first):
-            return self._admit_alone(first, runs_out, mono_ms)
-        if guard.turn is not None:
-            return 0
-        return self._admit_below_ceiling(offsets[: guard.run_most])
+        self.reach(lowest)
+        if not self.holds:
+            return self._limit
+        return 0 if self.is_buried else min(self._limit, self.named)
+
+    def reach(self, highest: int) -> None:
+        """A run is to go so far: raise the ceiling early enough that nothing has to wait for it."""
+        if self.crashes and highest + self._guard.run_most >= self._ceil:
+            self._ceil = self._guard.step_above(highest)
 
     def ended(self) -> None:
         """The suspect that ran alone came back."""
@@ -341,6 +365,20 @@ class Watch:
         return bool(self._known)
 
     @property
+    def holds(self) -> bool:
+        """
+        Whether a named record's end isn't known to the broker yet: nothing else of the partition starts, else another killer
+        might end the process each time before it is.
+        """
+        acked = self._acked
+        return self.named >= 0 or (acked is not None and acked.solo >= 0 and acked.crashes < SOLO_CRASHES)
+
+    @property
+    def suspects(self) -> int:
+        """Among how many offsets the killer must be, by what a commit said last; 0 for none suspected."""
+        return max(0, self.hi - self._frontier) if self.crashes else 0
+
+    @property
     def is_between(self) -> bool:
         """Whether a suspect came back, and no other is named yet."""
         return self._solo < 0 and self.is_known
@@ -348,26 +386,3 @@ class Watch:
     @property
     def _told(self) -> int:
         return self.named if self.named >= 0 else self._solo
-
-    def _is_suspect(self, offset: int) -> bool:
-        return self.crashes >= SOLO_CRASHES and offset < self.hi
-
-    def _admit_alone(self, offset: int, runs_out: int, mono_ms: float) -> int:
-        if not self._guard.has_process(self, runs_out, mono_ms):
-            return 0
-        self._solo = offset
-        # The broker knows this name and no other, and waits for none to arrive.
-        self.is_alone = not self.wants_commit and self._known == {offset}
-        return int(self.is_alone)
-
-    def _admit_below_ceiling(self, offsets: Sequence[int]) -> int:
-        if self.crashes:
-            highest = max(offsets)
-            if highest + self._guard.run_most >= self._ceil:
-                self._ceil = self._guard.step_above(highest)
-        count = 0
-        for offset in offsets:
-            if offset >= self._limit or offset == self.named or self._is_suspect(offset):
-                break
-            count += 1
-        return count

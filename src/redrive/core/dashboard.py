@@ -15,7 +15,9 @@ from redrive.core.catalogue import (
     BRAKE,
     BREAKER,
     BUILD_INFO,
+    CAUTIOUS_PARTITIONS,
     COMMITS,
+    CRASH_SUSPECTS,
     DEAD_LETTER_WRITE_FAILURES,
     DEAD_LETTERS,
     ENVELOPE_ERRORS,
@@ -45,6 +47,7 @@ from redrive.core.catalogue import (
     RETRY_WRITE_FAILURES,
     SOURCE_LAG,
     TIER_LAG,
+    UNCLEAN_ENDS,
     UNCONFIRMED_WRITES,
     UNRESOLVED,
     WORKER_READY,
@@ -156,6 +159,8 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
     "Retries": (
         _one(RETRIES, _rate(RETRIES, "tier"), "{{tier}}", "Retries by tier", unit="rps"),
         _one(TIER_LAG, _sum(TIER_LAG, "tier"), "{{tier}}", "Waiting in tiers and replay topics"),
+        _one(HEADS, _sum(HEADS, "listener"), "{{listener}}", "Heads in front of their lanes"),
+        _one(QUEUED, _sum(QUEUED, "listener"), "{{listener}}", "Fetched, and not started"),
         _one(HELD_RECORDS, _sum(HELD_RECORDS, "tier"), "{{tier}}", "Held in memory", width=4),
         _one(HELD_BYTES, _sum(HELD_BYTES, "tier"), "{{tier}}", "Bytes held", unit="bytes", width=4),
         _one(QUEUED, _sum(QUEUED, "listener"), "{{listener}}", "Fetched, and not handled yet"),
@@ -188,6 +193,15 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
         _one(RETRY_WRITE_FAILURES, _grown(RETRY_WRITE_FAILURES, "listener"), "{{listener}}", "Refused writes of retries"),
         _one(UNCONFIRMED_WRITES, _sum(UNCONFIRMED_WRITES, "listener"), "{{listener}}", "Unconfirmed writes"),
         _one(IGNORED_METADATA, _grown(IGNORED_METADATA, "listener"), "{{listener}}", "Commits not understood"),
+        _one(UNCLEAN_ENDS, _grown(UNCLEAN_ENDS, "listener"), "{{listener}}", "Partitions after an unclean end"),
+        Panel(
+            "After crashes",
+            (
+                Query(_sum(CAUTIOUS_PARTITIONS, "listener"), "{{listener}} cautious partitions"),
+                Query(_sum(CRASH_SUSPECTS, "listener"), "{{listener}} suspects"),
+            ),
+            about=CRASH_SUSPECTS.help,
+        ),
         _one(COMMITS, _rate(COMMITS, "group, outcome", _GROUP), "{{group}} {{outcome}}", "Commits", unit="ops"),
         _one(
             PUMP_STEP_AGE, f"max by (group) ({PUMP_STEP_AGE.name}{{{_GROUP}}})", "{{group}}", "Last step of the pump",

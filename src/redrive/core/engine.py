@@ -8,6 +8,7 @@ records while all goes well; only failures and records that wait are looked at o
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from redrive.core.aftermath import Aftermath, restored_for
+from redrive.core.caution import Caution
 from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
@@ -43,11 +44,11 @@ class Engine:
     The decisions of one group in one process.
 
     `partitions` maps a topic to its partition count (the owner updates it when a topic has grown), `identity` a topic
-    to the hash that its offset maps carry. Commands pile up until `take_commands`.
+    to the hash that its offset maps carry. `nonce`: of this process alone. Commands pile up until `take_commands`.
     """
 
     def __init__(
-        self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str]
+        self, plan: GroupPlan, partitions: Mapping[str, int], identity: Callable[[str], str], nonce: str
     ) -> None:
         self._plan = plan
         #: All topics that the group reads, sources first.
@@ -84,6 +85,8 @@ class Engine:
         self._taking = Taking(self._rests, self.notices, self._aftermath, self.parks)
         self.outages = Outages(self._outbox, self.runs)
         self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath, self.outages)
+        parts = (self.runs, self.commits, self._taking, plan.translator)
+        self.caution = Caution(nonce, self._outbox, *parts, is_on=units is None)
         #: Confirmed commits that resting lanes were told of.
         self._told = 0
         self._next_look_ms = 0.0
@@ -93,12 +96,15 @@ class Engine:
     def assigned(self, starts: Mapping[TopicPartition, Start]) -> None:
         """Partitions came to this process. An assignment that is still known is replaced: its results are dropped."""
         self.forget(starts)
+        self.caution.learn([start.ledger for start in starts.values()])
         for key, start in starts.items():
             listener, tier = self._roles[key.topic]
             heads, restored = restored_for(listener, start)
             offsets = OffsetMap(start.offset or 0, restored, started=start.offset is not None)
             lane = self.lanes[key] = Lane(key, listener, tier, offsets, heads)
             lane.acked = start.acked
+            if offsets.started:
+                self.caution.watch(lane, start.ledger, start.restored, start.ran_to)
             if start.ignored:
                 listener.counters.ignored_metadata += 1
                 fields = {"topic": key.topic, "partition": key.partition, "why": start.ignored}
@@ -125,7 +131,7 @@ class Engine:
             records = self._letters_of(lane, groups, records)
         offsets = lane.offsets
         if not offsets.started:
-            offsets.begin(first)
+            self.caution.begin(lane, first)
         if offsets.restored_above(first):
             fetched = len(records)
             records = [record for record in records if not offsets.was_finished(record.offset())]
@@ -156,6 +162,7 @@ class Engine:
         run = result.run
         lane, listener = run.lane, self.listeners[run.listener]
         self.runs.pop(run, None)
+        self.caution.ended(run)
         listener.vacate(run.slot)
         listener.budget_out -= run.most_dead
         lane.runs -= 1
@@ -195,6 +202,8 @@ class Engine:
         for listener in self.listeners:
             if listener.ready:
                 self._dispatch(listener, now)
+        if self.caution.guard.watched:
+            self.caution.tick(self.lanes, now)
         commits = self.transacting or self.commits
         if (command := commits.due(self.lanes.values(), now)) is not None:
             self._outbox.append(command)
@@ -260,7 +269,7 @@ class Engine:
         if lane.parked is not None and lane.parked.lane is lane:
             lane.parked.reached(earliest)
         if not lane.offsets.started:
-            lane.offsets.begin(earliest)
+            self.caution.begin(lane, earliest)
         elif lane.tier is not None or lane.keys is not None:
             lane.offsets.settle(earliest)
         else:
@@ -279,6 +288,7 @@ class Engine:
                 self._aftermath.forget(lane)
                 lane.alive = False
                 lane.listener.lanes.discard(lane)
+                self.caution.forget(lane)
         self._waiting.forget_dead()
         self._rests.forget_dead()
 
@@ -366,11 +376,17 @@ class Engine:
 
     def _start(self, lane: Lane, slot: int, most: int, now: Now) -> bool:
         """Hand out a run. False when there was nothing to run after all."""
-        run = self._taking.run_of(lane, slot, most, now)
+        taking = self._taking if self.caution.is_free(lane) else self.caution
+        run = taking.run_of(lane, slot, most, now)
         if lane.tier is not None:
             self._refill(lane)
         if run is None:
             return False
+        if run.lane.watch is not None and self.caution.is_named(run):
+            self.caution.bury(run, now)
+            self._settle(run, run.records, 1, now)
+            give_back(run, 1 - run.is_held)
+            return True
         listener = lane.listener
         # What stops at a record must not handle those behind it.
         run.budget = 1 if listener.plan.give_up == "stop" else run.count + 1

@@ -65,7 +65,7 @@ class Taken:
         self.lanes: list[KeyLane] = []
 
 
-class KeyLanes:
+class KeyLanes:  # size: what happens to lanes, a method each
     """
     All lanes of one partition. `key_of`: what a record is put into line by. `heads`: the partition's records that failed
     and wait; a lane whose front is one that may not run yet *rests* until `wake`, or until a record comes in behind where it
@@ -141,13 +141,7 @@ class KeyLanes:
             if only_heads and heads.get(lane.queue[0].offset()) is None:
                 later.append(lane)
                 continue
-            if self.held is not None and lane.key in self.held:
-                self._resting.add(lane)
-                rest(lane, NEVER_MS)
-                continue
-            if heads and (waits := heads.wait_of(lane.queue[0].offset(), now_ms)) is not None:
-                self._resting.add(lane)
-                rest(lane, waits)
+            if (heads or self.held is not None) and self._must_rest(lane, now_ms, rest):
                 continue
             self._take_of(lane, len(taken.records) + 1 if only_heads else most, may_start, taken)
             if not lane.out:
@@ -155,6 +149,34 @@ class KeyLanes:
         ready.extend(later)
         self.waiting -= len(taken.records)
         return taken
+
+    def lowest(
+        self, now_ms: float, rest: Callable[[KeyLane, int], None], *, only_heads: bool = False
+    ) -> int | None:
+        """The lowest offset that `take` could take; None for none. Looks at all lanes that may have a turn."""
+        ready = self._ready
+        lowest: int | None = None
+        for _ in range(len(ready)):
+            lane = ready.popleft()
+            if self._must_rest(lane, now_ms, rest):
+                continue
+            ready.append(lane)
+            offset = lane.queue[0].offset()
+            if only_heads and self._heads.get(offset) is None:
+                continue
+            lowest = offset if lowest is None else min(lowest, offset)
+        return lowest
+
+    def _must_rest(self, lane: KeyLane, now_ms: float, rest: Callable[[KeyLane, int], None]) -> bool:
+        if self.held is not None and lane.key in self.held:
+            waits: int | None = NEVER_MS
+        else:
+            waits = self._heads.wait_of(lane.queue[0].offset(), now_ms)
+        if waits is None:
+            return False
+        self._resting.add(lane)
+        rest(lane, waits)
+        return True
 
     def _take_of(self, lane: KeyLane, most: int, may_start: float, taken: Taken) -> None:
         queue, records, lanes, heads = lane.queue, taken.records, taken.lanes, self._heads

@@ -16,6 +16,7 @@ from redrive.core.brake import WINDOW_MS, Brake
 from redrive.core.breaker import Breaker
 from redrive.core.commands import Gate, Run
 from redrive.core.counters import ListenerCounters
+from redrive.core.crash_guard import Watch
 from redrive.core.heads import Heads
 from redrive.core.key_lanes import KeyLane, KeyLanes, lane_key
 from redrive.core.metadata import Head
@@ -304,6 +305,7 @@ class Lane:
         "twin",
         "waiting",
         "wakes_ms",
+        "watch",
         "window",
     )
 
@@ -345,14 +347,15 @@ class Lane:
         self.limit = inf
         #: Of records that failed in an outage and didn't end since: their offsets. They run again after it.
         self.held: set[int] = set()
+        #: The crash guard's; None until it is known where the partition begins.
+        self.watch: Watch | None = None
         #: Of a source: records that are to run again, ahead of those in the queue. Of a tier: all that wait for their due.
         self.window = Window()
         #: While there is an outage: the next probe is to be a record of the queue.
         self.skips_window = False
         #: Records that wait longer than their tier: posted on at their wake time.
         self.reposts = Window()
-        self.slot = 0
-        self.runs = 0
+        self.slot = self.runs = 0
         self.last_run: Run | None = None
         #: What runs that ended early gave back, until all that were out are home.
         self.returned: list[Batch] = []
@@ -426,6 +429,15 @@ class Lane:
         if not self.is_ready:
             self.is_ready = True
             self.listener.ready.append(self)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its records start by another order than that of their offsets."""
+        return self.keys is not None or self.tier is not None
+
+    def has_stretches_out(self) -> bool:
+        """Whether a worker has some of it that isn't finished offset by offset."""
+        return bool(self.runs) and not self.is_apart
 
     def queued(self) -> int:
         """Fetched records of this source lane that no worker has yet."""

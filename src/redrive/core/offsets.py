@@ -10,7 +10,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 
-from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_HEADS, Head, encode_metadata
+from redrive.core.metadata import (
+    METADATA_BUDGET_CHARS,
+    NO_HEADS,
+    NO_LEDGER,
+    Head,
+    Ledger,
+    encode_metadata,
+)
 from redrive.core.offset_codec import Range
 
 # What no commit's map can tell is not looked for: a bitmap reaches so many offsets, other maps not so many ranges.
@@ -124,17 +131,20 @@ class OffsetMap:
         self,
         identity: str,
         heads: Mapping[int, Head] = NO_HEADS,
+        ledger: Ledger = NO_LEDGER,
         *,
         is_bare: bool = False,
         budget: int = METADATA_BUDGET_CHARS,
     ) -> tuple[int, str]:
         """
         The frontier and its metadata, of one moment: what one commit says about this partition. `heads`: of its records that
-        failed and wait; `is_bare`: without the map; `budget`: in characters.
+        failed and wait; `ledger`: of the crash guard; `is_bare`: without the map; `budget`: in characters.
         """
         frontier = self.frontier
         ranges = () if is_bare else self.finished_above_frontier()
-        return frontier, encode_metadata(frontier, ranges, identity, heads=heads, budget=budget)
+        return frontier, encode_metadata(
+            frontier, ranges, identity, ledger=ledger, heads=heads, budget=budget
+        )
 
 
 def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:

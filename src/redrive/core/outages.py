@@ -65,6 +65,8 @@ class Outages:
         return routed
 
     def _is_held(self, listener: ListenerState, failed: Failed, now: Now) -> bool:
+        if failed.signal == "crashed":
+            return False  # it must not run again
         sign = sign_of(failed)
         return sign == "down" or (sign != "up" and not listener.breaker.take_token(now.mono_ms))
 

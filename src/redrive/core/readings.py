@@ -189,12 +189,21 @@ def _of_handlers(
     yield catalogue.PARKED_RECORDS, Reading(labels, counters.parked)
     yield catalogue.PAUSED, Reading(labels, listener.paused is not None)
     yield catalogue.IGNORED_METADATA, Reading(labels, counters.ignored_metadata)
+    yield from _of_crashes(listener, labels)
     yield catalogue.BRAKE, Reading(labels, listener.brake.is_on)
     for state in catalogue.BREAKER_STATES:
         yield catalogue.BREAKER, Reading((*labels, state), listener.breaker.state == state)
     yield catalogue.OUTAGES, Reading(labels, counters.outages)
     yield catalogue.HELD_FAILURES, Reading(labels, counters.held)
     yield catalogue.OUTAGE_RECORDS, Reading(labels, sum(len(lane.held) for lane in copied(listener.lanes)))
+
+
+def _of_crashes(listener: ListenerState, labels: tuple[str, ...]) -> Found:
+    watches = [lane.watch for lane in copied(listener.lanes) if lane.watch is not None]
+    cautious = [watch for watch in watches if watch.crashes]
+    yield catalogue.UNCLEAN_ENDS, Reading(labels, listener.counters.unclean_ends)
+    yield catalogue.CAUTIOUS_PARTITIONS, Reading(labels, len(cautious))
+    yield catalogue.CRASH_SUSPECTS, Reading(labels, sum(watch.suspects for watch in cautious))
 
 
 def _of_writes(listener: ListenerState, labels: tuple[str, ...]) -> Found:

@@ -77,6 +77,8 @@ def _retry_or_dead_letter(
 ) -> Retry | Hold | DeadLetter:
     if failed.signal == "dead-letter":
         return DeadLetter(Reason.ASKED)
+    if failed.signal == "crashed":
+        return DeadLetter(Reason.CRASHED)
     if failed.failure.kind is Kind.POISON:
         return DeadLetter(Reason.POISON)
     if failed.failure.kind is Kind.PERMANENT:

@@ -66,6 +66,19 @@ class Window:
         self.held_bytes -= sum(len(record) for _, record in taken) + RECORD_OVERHEAD_BYTES * len(taken)
         return taken
 
+    def lowest_due(self, now_ms: float) -> int | None:
+        """The lowest offset whose time has come. Looks at all that are held."""
+        held = (*self._fifo, *((wake_ms, record) for wake_ms, _, record in self._heap))
+        return min((record.offset() for wake_ms, record in held if wake_ms <= now_ms), default=None)
+
+    def take_below(self, limit: float, now_ms: float, most: int) -> list[tuple[int, RawRecord]]:
+        """As `take`, of offsets below `limit` only. Looks at all that are held."""
+        due = self.pull(lambda wake_ms, record: wake_ms <= now_ms and record.offset() < limit)
+        due.sort(key=lambda held: held[0])
+        for wake_ms, record in due[most:]:
+            self.hold(wake_ms, record)
+        return due[:most]
+
     def records(self) -> Iterator[RawRecord]:
         """What is held, in no order."""
         yield from (record for _, record in self._fifo)

@@ -1,11 +1,13 @@
 """How a run is made of what a partition holds: the next stretch of it, records that are due, or the fronts of its lanes."""
 
 from bisect import bisect_left
+from collections.abc import Callable
+from math import inf
 
 from redrive.core.aftermath import Aftermath
 from redrive.core.commands import Gate, Run
 from redrive.core.heeding import Heeding
-from redrive.core.key_lanes import KeyLane
+from redrive.core.key_lanes import KeyLane, KeyLanes
 from redrive.core.lane import Lane
 from redrive.core.metadata import HEADS_MOST
 from redrive.core.parked import Parks
@@ -28,10 +30,31 @@ class Taking:
         """A run of up to `most` records; None when there is nothing to run after all."""
         if lane.keys is not None:
             return self._of_lanes(lane, slot, most, now)
-        skips_window = lane.skips_window and lane.queue and not lane.listener.breaker.is_closed
-        if lane.window.next_wake_ms() <= now.wall_ms and not skips_window:
+        if _is_window_next(lane, now):
             return self._of_window(lane, slot, most, now)
         return self._of_queue(lane, slot, most, now) if lane.queue else None
+
+    def lowest(self, lane: Lane, most: int, now: Now) -> int | None:
+        """The lowest offset that could start now, if all may; None when none could, or it isn't known without trying."""
+        if lane.keys is not None:
+            self._fill(lane, lane.keys, most, now)
+            return lane.keys.lowest(now.wall_ms, self._rest_in(lane, now), only_heads=self._is_full(lane))
+        if _is_window_next(lane, now):
+            return lane.window.lowest_due(now.wall_ms)
+        self._notices.skip_front(lane, now)
+        records = lane.queue[0].records if lane.queue else []
+        if not records or lane.heads.wait_of(records[0].offset(), now.wall_ms) is not None:
+            return None
+        return records[0].offset()
+
+    def pull(self, lane: Lane, offset: int) -> RawRecord | None:
+        """Take one record out of wherever it waits in a lane of which each record is finished by itself."""
+        found = [record for _, record in lane.window.pull(lambda _, record: record.offset() == offset)]
+        if lane.keys is not None and not found:
+            found = lane.keys.pull(lambda record: record.offset() == offset)
+            lane.wakes_ms.pop(offset, None)
+            lane.listener.queued -= len(found) if lane.tier is None else 0
+        return found[0] if found else None
 
     def _of_queue(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
         self._notices.skip_front(lane, now)
@@ -78,7 +101,10 @@ class Taking:
         return most
 
     def _of_window(self, lane: Lane, slot: int, most: int, now: Now) -> Run | None:
-        due = lane.window.take(now.wall_ms, most)
+        if lane.limit == inf:
+            due = lane.window.take(now.wall_ms, most)
+        else:
+            due = lane.window.take_below(lane.limit, now.wall_ms, most)
         if not due:
             return None
         run = Run(lane, slot, [record for _, record in due], 0, 0)
@@ -92,23 +118,8 @@ class Taking:
         keys = lane.keys
         if keys is None:
             return None
-        if lane.tier is not None and keys.waiting < most:
-            due = lane.window.take(now.wall_ms, most)
-            if lane.frees:
-                due = self._aftermath.arrived(lane, due)
-            lane.wakes_ms.update((record.offset(), wake_ms) for wake_ms, record in due)
-            keys.add(record for _, record in due)
-
-        def rest(key_lane: KeyLane, wake_ms: int) -> None:
-            if lane.parked is not None and self._parks.rest(lane, key_lane, wake_ms, now):
-                return
-            if wake_ms == NEVER_MS:
-                self._aftermath.behind(lane, key_lane, now)
-            else:
-                self._rests.until(lane, key_lane, wake_ms)
-
-        # Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits.
-        is_full = lane.listener.plan.policy.blocking is not None and len(lane.heads) + lane.runs >= HEADS_MOST
+        self._fill(lane, keys, most, now)
+        rest, is_full = self._rest_in(lane, now), self._is_full(lane)
         taken = keys.take(most, now.wall_ms, lane.limit, rest, only_heads=is_full)
         if not taken.records:
             return None
@@ -122,3 +133,32 @@ class Taking:
             lane.listener.queued -= len(taken.records)
         run.heads = lane.heads or None
         return run
+
+    def _fill(self, lane: Lane, keys: KeyLanes, most: int, now: Now) -> None:
+        """Put a tier's due records into line."""
+        if lane.tier is not None and keys.waiting < most:
+            due = lane.window.take(now.wall_ms, most)
+            if lane.frees:
+                due = self._aftermath.arrived(lane, due)
+            lane.wakes_ms.update((record.offset(), wake_ms) for wake_ms, record in due)
+            keys.add(record for _, record in due)
+
+    def _is_full(self, lane: Lane) -> bool:
+        """Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits."""
+        return lane.listener.plan.policy.blocking is not None and len(lane.heads) + lane.runs >= HEADS_MOST
+
+    def _rest_in(self, lane: Lane, now: Now) -> Callable[[KeyLane, int], None]:
+        def rest(key_lane: KeyLane, wake_ms: int) -> None:
+            if lane.parked is not None and self._parks.rest(lane, key_lane, wake_ms, now):
+                return
+            if wake_ms == NEVER_MS:
+                self._aftermath.behind(lane, key_lane, now)
+            else:
+                self._rests.until(lane, key_lane, wake_ms)
+
+        return rest
+
+
+def _is_window_next(lane: Lane, now: Now) -> bool:
+    skips_window = lane.skips_window and lane.queue and not lane.listener.breaker.is_closed
+    return lane.window.next_wake_ms() <= now.wall_ms and not skips_window

@@ -1,5 +1,6 @@
-"""The only place that asks the machine for the time, or waits for it."""
+"""The only place that asks the machine for the time, waits for it, or throws dice."""
 
+import secrets
 import threading
 import time
 from typing import Protocol
@@ -25,6 +26,11 @@ class Clock(Protocol):
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
         """Wait until the event is set, at most so long. True when it was set."""
         ...
+
+
+def fresh_nonce() -> str:
+    """A name that no other process has, now or earlier: twelve letters and digits."""
+    return secrets.token_hex(6)
 
 
 class SystemClock:

@@ -170,7 +170,11 @@ class Pump:
             self._take_results(BUSY_POLL_MS if self.engine.runs else 0.0)
         elif self.engine.wants_records() or self._make_room_to_poll(now):
             self._take_results(0.0)
-            self._poll(now)
+            self._poll(now, self.engine.room_to_fetch)
+        elif self.engine.commits.awaited_in_ms(now.mono_ms) <= 0:
+            # Answers to commits come by polling only.
+            self._take_results(0.0)
+            self._poll(now, 1)
         else:
             wait_ms = max(PACE_MS, min(FULL_WAIT_MS, self.engine.next_wake_ms - now.wall_ms))
             if self.engine.successors.outstanding:
@@ -227,14 +231,14 @@ class Pump:
 
     # -- parts of a step -----------------------------------------------------------------------------------------
 
-    def _poll(self, now: Now) -> None:
+    def _poll(self, now: Now, most: int) -> None:
         wait_ms = BUSY_POLL_MS
         if not self.engine.runs:
             most_ms = BUSY_POLL_MS if self.engine.successors.outstanding else IDLE_POLL_MS
             wait_ms = min(most_ms, max(0.0, self.engine.next_wake_ms - now.wall_ms))
             wait_ms = min(wait_ms, max(BUSY_POLL_MS, self.engine.commits.awaited_in_ms(now.mono_ms)))
         self._polled_mono_ms = now.mono_ms
-        for key, records in self._source.poll(wait_ms / 1000, self.engine.room_to_fetch):
+        for key, records in self._source.poll(wait_ms / 1000, most):
             self.engine.fetched(key, records, self._clock.now())
         if problems := self._source.problems():
             self._handle(problems)
@@ -369,6 +373,7 @@ class Pump:
             if at.offset is None:
                 continue
             starts[key] = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
+        starts.update(self._suspected(starts))
         new = [key for key, at in committed.items() if at.offset is None]
         latest = [key for key in new if self._settings.starts.get(key.topic) == "latest"]
         try:
@@ -401,6 +406,21 @@ class Pump:
             begins_at = max(starts[key].offset or 0, begins.get(key, 0))
             found[key] = msgspec.structs.replace(starts[key], end=ends[key] if ends[key] > begins_at else 0)
         return found
+
+    def _suspected(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, Start]:
+        """
+        Those whose owner before ended uncleanly, with where they end now: beyond that it has run nothing. Where nobody tells
+        it the guard does without.
+        """
+        ours = self.engine.caution.guard.nonce
+        unclean = [key for key, start in starts.items() if start.ledger.nonce not in ("", ours)]
+        if not unclean:
+            return {}
+        try:
+            ends = self._cluster.offsets(unclean, "latest")
+        except PortError:
+            return {}
+        return {key: msgspec.structs.replace(starts[key], ran_to=end) for key, end in ends.items()}
 
     def _learn_partitions(self, keys: Sequence[TopicPartition]) -> None:
         """A topic may have grown since the start: where a retry goes depends on the numbers of both."""

@@ -1,6 +1,7 @@
 """One simulated process of an app: the real pump and engine, with handlers that run when they are told to."""
 
 import asyncio
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ _STEP_MOST_MS = 1_600.0
 _ACKNOWLEDGEMENT_MS = 2.0
 #: More steps at one instant are an endless loop: a handler that feeds its own topic.
 _STEPS_MOST = 20_000
+#: Each process has a name of its own, by which the next one tells that it was killed.
+_NUMBERS = itertools.count(1)
 
 _Slot = tuple[int, int]
 
@@ -127,7 +130,7 @@ class Process:
         self._handlers = Handlers(invokers, self._clock, loop)
         self.reports: list[Report] = []
         self._checkups = checkups_of(app.listeners, _ways_of(loop), self._clock, self.reports.append)
-        self._engine = Engine(plan, cluster.counts, self._identity)
+        self._engine = Engine(plan, cluster.counts, self._identity, f"sim-{next(_NUMBERS)}")
         self._pump = Pump(
             engine=self._engine,
             source=self.source,
@@ -172,6 +175,9 @@ class Process:
             waits.append(_ACKNOWLEDGEMENT_MS)
         if answers_come and any(lane.pending > lane.waiting for lane in self._engine.lanes.values()):
             waits.append(_ACKNOWLEDGEMENT_MS)
+        commits_come = not (self._cluster.is_down or self._cluster.faults.commits_are_held)
+        if commits_come and self._engine.caution.guard.wanting():
+            waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
             waits.append(step_ms)
         waits += self._until_probes_ms(step_ms)
@@ -202,6 +208,8 @@ class Process:
             or member is None
             or member.target != engine.lanes.keys()
             or any(lane.pending or lane.is_paused or _is_uncommitted(lane) for lane in engine.lanes.values())
+            or engine.commits.awaited_in_ms(self._clock.mono_ms()) < _STEP_MS
+            or any(engine.lanes[key].is_ready for key in engine.caution.guard.watched)
             or any(one.brake.is_on for one in engine.listeners)
             or any(one.queued and not any(one.slots) for one in engine.listeners)
         )
