@@ -60,6 +60,11 @@ class Running:
         if self._error is not None:
             raise self._error
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it serves no more, by itself or since it was stopped."""
+        return not self._thread.is_alive()
+
     def told(self, event: str) -> list[dict[str, Any]]:
         """The fields of all reports of one event so far."""
         return [report.fields for report in list(self.reports) if report.event == event]

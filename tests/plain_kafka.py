@@ -134,7 +134,8 @@ def _committed(consumer: Consumer, at: TopicPartition) -> bool:
     try:
         consumer.commit(offsets=[at], asynchronous=False)
     except KafkaException as error:
-        if error.args[0].retriable():  # its coordinator is just found
+        # Its coordinator is just found, or loads.
+        if error.args[0].retriable() or error.args[0].code() in _NO_COORDINATOR_YET:
             return False
         raise
     return True

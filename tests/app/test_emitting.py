@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Backoff, Record, RetryPolicy
+from redrive.core.dialects import read_envelope
 from redrive.core.record import TopicPartition
 from redrive.testing import Harness
 
@@ -151,6 +152,28 @@ def test_the_emitter_of_what_is_too_large_becomes_a_dead_letter_and_others_go_on
     assert shop.committed() == 3
     if delivery == "exactly-once":  # all that a record emits, or nothing
         assert shop.values("invoices") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("after", ["block", "divert"])
+def test_nothing_is_said_to_wait_for_the_letter_of_an_emitter_whose_key_has_gone_on(
+    open_shop, delivery, after
+):
+    def handle(value: bytes, record: Record) -> None:
+        record.emit("mails", value * (30_000 if value == b"L" else 1))
+
+    policy = RetryPolicy("5s", blocking="key", after_dead_letter=after)
+    shop = open_shop(delivery, handle, retry=policy, order="key")
+    for value in (b"1", b"L", b"2"):
+        shop.harness.send("orders", value, key=b"the same")
+    shop.harness.advance("1m")
+    shop.harness.restart()
+    shop.harness.send("orders", b"3", key=b"the same")
+    shop.harness.advance("1s")
+
+    assert shop.values("mails") == [b"1", b"2", b"3"]
+    (written,) = shop.cluster.records("orders.dlq")
+    events = [report.event for report in shop.harness.reports]
+    assert (read_envelope(written.headers())[0].holds, "lane-blocked" in events) == ("", False)
 
 
 def test_what_is_emitted_after_the_handler_has_ended_is_refused(open_shop, delivery):

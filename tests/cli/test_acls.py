@@ -76,6 +76,31 @@ def test_commands_of_kafkas_own_tool(folder):
     ]
 
 
+class TestExactlyOnce:
+    """The transactional ids of all processes of the group, by their beginning."""
+
+    @pytest.fixture
+    def told(self, folder, monkeypatch):
+        monkeypatch.setenv("REDRIVE_DELIVERY", "exactly-once")
+        return lambda *options: _acls(folder, "--for", "service", *options).stdout
+
+    def test_in_a_table(self, told):
+        [line] = [line for line in told().splitlines() if "transactional-id" in line]
+        assert line.split()[:4] == ["Write", "transactional-id", "payments-…", "(prefixed)"]
+
+    def test_for_kafkas_own_tool(self, told):
+        last = told("--format", "kafka-acls").splitlines()[-1]
+        assert last.endswith(
+            "--operation Write --transactional-id payments- --resource-pattern-type prefixed"
+        )
+
+    def test_for_programs(self, told):
+        acls = json.loads(told("--json"))["needs"][0]["acls"]
+        assert [(acl["name"], acl["pattern"]) for acl in acls if acl["resource"] == "transactional-id"] == [
+            ("payments-", "prefixed")
+        ]
+
+
 def test_one_object_for_programs(folder):
     told = json.loads(_acls(folder, "--json", "--for", "dlq-look", "--operator", "User:ops").stdout)
 

@@ -12,8 +12,10 @@ from redrive.core.acls import (
     on_topic,
     service_acls,
 )
+from redrive.core.membership import transactional_id
 from redrive.core.plan import GroupPlan, ListenerPlan, Tier
 from redrive.core.policy import RetryPolicy
+from redrive.core.settings import Settings
 from redrive.core.topic_plan import wanted_topics
 from redrive.core.topology import Naming, name_topics
 
@@ -82,6 +84,14 @@ class TestNeeds:
 
     def test_of_a_service_that_asks_for_group_protocols(self):
         assert _service(BARE, asks_protocols=True)[-1] == "DescribeConfigs on the cluster"
+
+    def test_of_a_service_that_delivers_exactly_once_is_to_write_in_transactions_of_its_processes(self):
+        plan = GroupPlan(group="payments", listeners=(BARE,), delivery="exactly-once")
+        [*others, last] = service_acls(plan, _wanted(BARE), asks_protocols=False)
+        assert _told(others) == _service(BARE)
+        assert last.right == Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "payments-", is_prefix=True)
+        name = transactional_id(Settings(), group="payments", host="node-1", worker=0)
+        assert name.startswith(last.right.name)
 
     def test_of_a_service_that_handles_its_dead_letters_is_another_group_that_reads_them(self):
         hears = ListenerPlan(
@@ -215,6 +225,10 @@ class TestLacking:
             (
                 [READ, on_topic(Operation.WRITE, "orders"), WRITE],
                 "this user lacks 3 rights: Read and Write on topic orders, Write on topic orders.dlq",
+            ),
+            (
+                [Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "payments-", is_prefix=True)],
+                "this user lacks the right Write on all transactional-ids that begin with payments-",
             ),
             (
                 [Right(Operation.DESCRIBE, Resource.GROUP, "*"), Right(Operation.DESCRIBE, Resource.CLUSTER)],

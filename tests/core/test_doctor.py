@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from redrive.core.acls import Operation, Resource, Right, on_topic
+from redrive.core.acls import Operation, Resource, Right, on_topic, transacting_right
 from redrive.core.doctor.findings import Severity, Untold
 from redrive.core.doctor.observed import Case, Observed, ObservedGroup, Skew, Stamped, Versions, versions_of
 from redrive.core.doctor.table import CHECKS, examine
@@ -370,6 +370,13 @@ _FAULTS = {
         ("RD16", INFO, "orders.dlq", "this user lacks Read for dead letters"),
     ),
 }
+
+
+def test_the_right_on_transactional_ids_is_not_checked_and_named():
+    rights = (*CASE.service_rights, transacting_right("payments"))
+    [unknown] = examine(replace(CASE, service_rights=rights), FINE).unknown
+    assert unknown.subject == "payments-"
+    assert "Write on all transactional-ids that begin with payments-" in unknown.why
 
 
 @pytest.mark.parametrize(("case", "observed", "expected"), _FAULTS.values(), ids=_FAULTS)

@@ -37,6 +37,7 @@ _RESOURCES = {
     Resource.TOPIC: ResourceType.TOPIC,
     Resource.GROUP: ResourceType.GROUP,
     Resource.CLUSTER: ResourceType.BROKER,
+    Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
 _LISTENERS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -174,7 +175,7 @@ def _binding(user: str, right: Right) -> AclBinding:
     return AclBinding(
         _RESOURCES[right.resource],
         right.name,
-        ResourcePatternType.LITERAL,
+        ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL,
         f"User:{user}",
         "*",
         _OPERATIONS[right.operation],

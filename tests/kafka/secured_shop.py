@@ -39,11 +39,11 @@ class Shop:
                 raise ConnectionError
 
 
-def rights_of(group=GROUP, source=SOURCE):
+def rights_of(group=GROUP, source=SOURCE, **settings):
     """What each need of a shop is, before anything exists."""
     resolved, settings = (
         Shop(group, source).app.resolve(),
-        Settings(bootstrap_servers="nowhere:1", replication=1),
+        Settings(bootstrap_servers="nowhere:1", replication=1, **settings),
     )
     plan, wanted = plan_group(resolved, settings, ()), wanted_topics(resolved, settings, ())
     needs = needs_of(plan, wanted, asks_protocols=True)

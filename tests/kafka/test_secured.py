@@ -133,6 +133,34 @@ def test_a_service_without_one_right_says_which(stage, lacking, caplog):
             until(lambda: f"this user lacks the right {lacking}" in caplog.text, f"{lacking} is named")
 
 
+@pytest.mark.parametrize("is_granted", [True, False])
+def test_exactly_once_takes_the_printed_right_on_transactional_ids_and_names_it(stage, is_granted):
+    group = source = f"once-{is_granted}".lower()
+    rights = rights_of(group, source, delivery="exactly-once")["service"]
+    of_ids = [right for right in rights if right.resource is Resource.TRANSACTIONAL_ID]
+    secured, user = stage.secured, stage.secured.user()
+    secured.grant({user: [right for right in rights if is_granted or right not in of_ids]})
+    create_topics(secured.open, [f"{source}{end}" for end in ("", ".retry.100ms", ".dlq", ".dlq.state")])
+    shop = Shop(
+        group,
+        source,
+        delivery="exactly-once",
+        instance_id="a",
+        bootstrap_servers=secured.bootstrap,
+        kafka=secured.login(user),
+    )
+    send(secured.open, source, [Given(b"order 1")])
+    if is_granted:
+        with running(shop.app):
+            until(lambda: read_all(secured.open, f"{source}.dlq"), "its dead letter")
+            until(lambda: committed(secured.open, group, source) == {0: 1}, "its commit")
+        return
+    lacks = f"this user lacks the right Write on transactional-id {group}-a-0. What is needed for what: redrive topics acls"
+    with pytest.raises(PortError, match=lacks), running(shop.app) as at_work:
+        until(lambda: at_work.has_ended, "it ends by itself")
+    assert committed(secured.open, group, source) == {}
+
+
 LETTERS = "letters"
 
 

@@ -332,6 +332,18 @@ PLANTS = {
         (_OPEN,),
         "assert",
     ),
+    # What the client says of a member is of the moment it is asked: by then it may have joined again by itself.
+    "proves a membership later than that of the last poll": Plant(
+        "runtime/pump.py",
+        "            self._transactor.submit(transaction, self._source.membership)\n",
+        "            said = self._source.membership\n"
+        "            newest = said._replace(member=said.group.members[-1], epoch=said.group.epoch)\n"
+        "            self._transactor.submit(transaction, newest)\n",
+        (
+            f"{_EXACTLY}::test_what_a_process_finished_before_it_stood_still_is_not_committed_when_others_have_its_partitions",
+        ),
+        "assert 2 == 1|== 1",
+    ),
     "takes an aborted transaction for committed": Plant(
         "core/transactions.py",
         "        if isinstance(outcome, Completed):\n            self._unexplained = 0\n",

@@ -176,6 +176,23 @@ def test_a_process_that_was_given_up_writes_nothing_more_and_comes_back(fleet):
     check(fleet)
 
 
+def test_what_a_process_finished_before_it_stood_still_is_not_committed_when_others_have_its_partitions(
+    fleet,
+):
+    fleet.send(fails=1)
+    fleet.advance(1)  # it has run; its transaction waits some milliseconds for others
+    zombie = fleet.processes.pop(0)
+    fleet.cluster.expel(zombie.source)
+    fleet.start()
+    fleet.advance(1_000)
+    assert (len(fleet.runs[0]), len(successors(fleet))) == (2, 1)
+    fleet.processes.append(zombie)
+    fleet.advance(1_000)
+    assert len(successors(fleet)) == 1
+    fleet.calm_down()
+    check(fleet)
+
+
 def test_what_was_aborted_is_sent_again_and_no_handler_runs_for_it(fleet):
     fleet.cluster.faults.abort_transactions(2)
     fleet.send(fails=1)

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from redrive.adapters.fork import guard
 from redrive.adapters.kafka_errors import made, refusal_of, told
-from redrive.core.acls import Operation, Resource, Right, on_topic
+from redrive.core.acls import ADVICE, Operation, Resource, Right, on_topic
 from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.record import TopicPartition
 from redrive.core.transactions import Aborted, Completed, Fenced, Outcome
@@ -137,6 +137,8 @@ class KafkaTransactor:
             self._until_known(self.client.init_transactions)
         except KafkaException as error:
             detail = told(error.args[0], *self._rights)
+            if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                detail = f"{detail}. {ADVICE}"
             self.problem = detail
             raise _Unknown(detail, is_final=True) from None
         self._is_ready = True

@@ -126,13 +126,17 @@ def _show(output: Output, needs: "Sequence[Need]", users: Mapping[str, str], hos
         )
         output.table(
             ["right", "on", "name", "why"],
-            [(acl.right.operation, acl.right.resource, acl.right.name, acl.why) for acl in need.acls],
+            [(acl.right.operation, acl.right.resource, _name(acl.right), acl.why) for acl in need.acls],
         )
         output.line()
     output.line(
         "Each list is complete by itself, but for what is needed besides. Read, Write and Alter bring Describe along."
     )
     output.line(f"{_OLD}.")
+
+
+def _name(right: "Right") -> str:
+    return f"{right.name}… (prefixed)" if right.is_prefix else right.name
 
 
 def kafka_acls(
@@ -155,7 +159,8 @@ def _by_resource(need: "Need") -> "dict[tuple[str, ...], list[Right]]":
     for acl in need.acls:
         option = f"--{acl.right.resource}"
         resource = (option,) if option == "--cluster" else (option, acl.right.name)
-        rights.setdefault(resource, []).append(acl.right)
+        how = ("--resource-pattern-type", "prefixed") if acl.right.is_prefix else ()
+        rights.setdefault((*resource, *how), []).append(acl.right)
     return rights
 
 
@@ -172,7 +177,7 @@ def _as_json(needs: "Sequence[Need]", users: Mapping[str, str], host: str, group
                         "operation": acl.right.operation,
                         "resource": acl.right.resource,
                         "name": acl.right.name,
-                        "pattern": "literal",
+                        "pattern": "prefixed" if acl.right.is_prefix else "literal",
                         "permission": "Allow",
                         "host": host,
                         "why": acl.why,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from redrive.core.membership import transactional_prefix
 from redrive.core.plan import GroupPlan, ListenerPlan
 from redrive.core.topic_plan import WantedTopic
 from redrive.core.topology import Role
@@ -41,11 +42,12 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One operation on one resource. `name` `*` of a group: on all groups."""
+    """One operation on one resource. `name` `*` of a group: on all groups. `is_prefix`: on all whose name begins with `name`."""
 
     operation: Operation
     resource: Resource
     name: str = CLUSTER
+    is_prefix: bool = False
 
     def __str__(self) -> str:
         return f"{self.operation} on {self._where}"
@@ -54,6 +56,8 @@ class Right:
     def _where(self) -> str:
         if self.resource is Resource.CLUSTER:
             return "the cluster"
+        if self.is_prefix:
+            return f"all {self.resource}s that begin with {self.name}"
         return f"all {self.resource}s" if self.name == "*" else f"{self.resource} {self.name}"
 
 
@@ -80,6 +84,14 @@ class Need:
 def on_topic(operation: Operation, topic: str) -> Right:
     """Gives a right on a topic."""
     return Right(operation, Resource.TOPIC, topic)
+
+
+def transacting_right(group: str) -> Right:
+    """
+    Gives what the processes of a group need for their transactions: each has an id of its own, by its host or what it is called,
+    so that only their beginning is known. Brokers ask for no IdempotentWrite of who has it.
+    """
+    return Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_prefix(group), is_prefix=True)
 
 
 def asking_rights(dlq: str, state: str) -> tuple[Right, ...]:
@@ -128,6 +140,11 @@ def service_acls(plan: GroupPlan, wanted: Iterable[WantedTopic], *, asks_protoco
             found.add(Operation.DESCRIBE, topic.name, "the start looks whether it is there")
     membership = Right(Operation.READ, Resource.GROUP, plan.group)
     found.add_right(membership, "membership and commits")
+    if plan.delivery == "exactly-once":
+        found.add_right(
+            transacting_right(plan.group),
+            "each process has one; topics to which handlers emit: Write besides",
+        )
     if asks_protocols:
         asked = Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
         found.add_right(
@@ -332,8 +349,8 @@ def explain_lacking(rights: Iterable[Right]) -> str:
 
 def _by_resource(rights: Iterable[Right]) -> Iterator[str]:
     """`Read and Write on topic orders.retry.5s`."""
-    operations: dict[tuple[Resource, str], list[Operation]] = {}
+    operations: dict[tuple[Resource, str, bool], list[Operation]] = {}
     for right in rights:
-        operations.setdefault((right.resource, right.name), []).append(right.operation)
-    for (resource, name), (*others, last) in operations.items():
-        yield " and ".join([*others, str(Right(last, resource, name))])
+        operations.setdefault((right.resource, right.name, right.is_prefix), []).append(right.operation)
+    for (resource, name, is_prefix), (*others, last) in operations.items():
+        yield " and ".join([*others, str(Right(last, resource, name, is_prefix))])

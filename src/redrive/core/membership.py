@@ -44,4 +44,9 @@ def transactional_id(settings: Settings, *, group: str, host: str, worker: int) 
     The same after a restart, so that what a killed process has left open is ended at once and not after its timeout; and
     different from that of any other process, since of two with one id the elder may write nothing more.
     """
-    return f"{group}-{settings.instance_id or host}-{worker}"
+    return f"{transactional_prefix(group)}{settings.instance_id or host}-{worker}"
+
+
+def transactional_prefix(group: str) -> str:
+    """Gives how the transactional ids of all processes of a group begin."""
+    return f"{group}-"

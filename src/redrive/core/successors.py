@@ -103,9 +103,11 @@ class Successors:
         #: Writes without an answer yet.
         self.outstanding = 0
 
-    def route(self, lane: Lane, failed: Failed) -> Fate | Hold:
+    def route(self, lane: Lane, failed: Failed, *, is_passed: bool = False) -> Fate | Hold:
         """
         Decide on a failed record and send its successor, if it is to have one. What became of it, as the brake counts it.
+
+        `is_passed`: later records of its lane have gone on, so none waits for it.
         """
         plan, counters = lane.listener.plan, lane.listener.counters
         counters.failed_runs += 1
@@ -128,7 +130,7 @@ class Successors:
         if isinstance(action, Stop):
             self._stop(lane, failed.record, _failure_fields(lane, failed, action.reason))
             return "stopped"
-        self._dead_letter(lane, failed, action)
+        self._dead_letter(lane, failed, action, "" if is_passed else _holds(lane))
         return "dead"
 
     def _stop(self, lane: Lane, record: RawRecord, fields: dict[str, object]) -> None:
@@ -254,7 +256,7 @@ class Successors:
             else:
                 self._end(pending)
 
-    def _dead_letter(self, lane: Lane, failed: Failed, action: DeadLetter) -> None:
+    def _dead_letter(self, lane: Lane, failed: Failed, action: DeadLetter, holds: str) -> None:
         plan = lane.listener.plan
         lane.listener.counters.dead[action.reason] += 1
         envelope = msgspec.structs.replace(
@@ -264,13 +266,13 @@ class Successors:
             fingerprint=failed.failure.fingerprint,
             listener=plan.name,
             replay_topic=plan.replay,
-            holds=_holds(lane),
+            holds=holds,
         )
         fields = {**_failure_fields(lane, failed, action.reason), "event_id": envelope.event_id}
         self._outbox.append(Report("dead-letter", fields))
-        if lane.tier is None and envelope.holds:
+        if lane.tier is None and holds:
             then = "wait" if plan.policy.after_dead_letter == "block" else "become dead letters too"
-            self._outbox.append(Report("lane-blocked", {**fields, "blocking": envelope.holds, "then": then}))
+            self._outbox.append(Report("lane-blocked", {**fields, "blocking": holds, "then": then}))
         self._send(lane, failed.record, envelope, plan.dlq)
 
     def _too_large(self, pending: Pending, now: Now) -> None:
@@ -306,7 +308,8 @@ class Successors:
         if before is None:
             before = source_envelope(record, emitted.id_header)
         failure = failure_of_emission(refusal.detail)
-        self.route(lane, Failed(record, failure, emitted.attempt, now.wall_ms, before))
+        failed = Failed(record, failure, emitted.attempt, now.wall_ms, before)
+        self.route(lane, failed, is_passed=True)
 
     def _too_large_for_tier(self, pending: Pending) -> None:
         plan, envelope = pending.lane.listener.plan, pending.envelope

@@ -183,6 +183,12 @@ def look_at_rights(case: Case, observed: Observed) -> Look:
         yield NotChecked(case.group, of_group.why)
     else:
         allowed[Resource.GROUP] = {case.group: of_group}
+    for right in case.service_rights:
+        if right.resource is Resource.TRANSACTIONAL_ID:
+            yield NotChecked(
+                right.name,
+                f"brokers don't tell whether this user has the right {right}; a process that lacks it says so and ends",
+            )
     acls = f"redrive topics acls {case.target} --format kafka-acls"
     for name, operations in _lacking(case.service_rights, allowed).items():
         yield Spotted(
