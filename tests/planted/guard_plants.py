@@ -49,13 +49,6 @@ GUARD_PLANTS = {
         (_ONE_BY_ONE,),
         "assert 1 == 0",
     ),
-    "lets others start while a suspect has the process": Plant(
-        "core/caution.py",
-        "        return self.guard.turn is None and (lane.watch is None or lane.watch.is_free)\n",
-        "        return lane.watch is None or lane.watch.is_free\n",
-        ("tests/sim/test_crashes.py::test_nothing_else_runs_in_the_process_beside_a_suspect",),
-        "beside",
-    ),
     "blames what runs alone in a process that lives": Plant(
         "core/crash_guard.py",
         "    named = ledger.solo if is_crash or not was_alone else -1\n",

@@ -92,14 +92,36 @@ def test_a_record_that_walks_through_a_fleet_is_stopped_after_three_processes(ma
 
 
 def test_nothing_else_runs_in_the_process_beside_a_suspect(make):
-    mortal = make(partitions=3, order="key", concurrency=4)
+    mortal = make(partitions=3, concurrency=4)
     mortal.send(60, takes_s=0.05)
     [killer] = _killer(mortal, kills_at=1, takes_s=0.05)
-    mortal.send(60, takes_s=0.05)
+    while mortal.deaths[killer] < 2:
+        mortal.advance(1_000)
+    mortal.advance(300)
+    # Behind the suspects: they run as soon as those of their own partition are passed.
+    mortal.send(120, takes_s=0.05)
     mortal.finish()
 
     assert mortal.deaths == {killer: 3}
     assert mortal.beside == set(), "something ran beside a suspect"
+
+
+@pytest.mark.parametrize("after", ["block", "divert"])
+def test_records_of_its_key_wait_for_the_named_one_or_follow_it(make, after):
+    policy = RetryPolicy("5s", "30s", blocking="key", after_dead_letter=after)
+    mortal = make(order="key", concurrency=4, policy=policy)
+    mortal.send(10)
+    mortal.send(1, key=b"its own", kills_at=1)
+    killer = mortal.sent[-1].id
+    mortal.send(1, key=b"its own")
+    behind = mortal.sent[-1].id
+    mortal.send(10)
+    mortal.advance(300_000)
+
+    assert mortal.deaths == {killer: 3}
+    assert mortal.letters("crashed") == {killer: 1}
+    assert set(mortal.handled) == {task.id for task in mortal.sent} - {killer, behind}
+    assert set(mortal.letters()) == ({killer} if after == "block" else {killer, behind})
 
 
 def test_killers_in_two_partitions_are_both_found_and_no_other_is_blamed(make):

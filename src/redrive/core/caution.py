@@ -149,11 +149,14 @@ class Caution:
         for run in self._runs:
             cut_short(run)
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: Run, now: Now) -> None:
         """A run came back."""
         watch = run.lane.watch
         if watch is not None and watch.is_alone:
             watch.ended()
+            if run.lane.alive:
+                # Asked for at once: an idle pump would first wait for records.
+                self._commits.demand(run.lane, now)
 
     def is_named(self, run: Run) -> bool:
         """Whether this is the record that is not to be run."""

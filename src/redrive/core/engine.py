@@ -162,7 +162,7 @@ class Engine:
         run = result.run
         lane, listener = run.lane, self.listeners[run.listener]
         self.runs.pop(run, None)
-        self.caution.ended(run)
+        self.caution.ended(run, now)
         listener.vacate(run.slot)
         listener.budget_out -= run.most_dead
         lane.runs -= 1
