@@ -15,7 +15,7 @@ from redrive.core.inspection import ListenerSeen, WorkersSeen, WorkerState
 TOKEN = "s3cret-s3cret-s3cret"
 LISTENER = ListenerSeen(
     group="shop", name="charge", topic="orders", slots=1, partitions=1, queued=0, held=0, runs=(), stuck=(), stuck_count=0,
-    brake_on=False, outage_on=False, outage_wait_s=None, paused=None,
+    brake_on=False, breaker="closed", held_in_outage=0, outage_wait_s=None, paused=None,
 )  # fmt: skip
 WORKER = WorkerState(
     worker=0, host="h", pid=7, version="1", now_ms=9, step_age_s=0.1, is_ready=True, why=(), listeners=(LISTENER,), partitions=()

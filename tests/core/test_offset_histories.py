@@ -134,13 +134,14 @@ def test_what_the_map_of_a_million_takes(every, chars):
     assert len(offsets.snapshot(ID)[1]) <= chars
 
 
+# Ten times what it takes here (benchmarks/README.md), so that no busy machine turns it red: it finds another order of growth.
 @pytest.mark.realtime
 @pytest.mark.parametrize(
     ("every", "most_ms"),
     [
-        pytest.param(200_000, 5, id="a range of a million with five holes"),
-        pytest.param(50, 25, id="twenty thousand holes in a million"),
-        pytest.param(2, 25, id="half a million holes, of which no commit can tell"),
+        pytest.param(200_000, 50, id="a range of a million with five holes"),
+        pytest.param(50, 250, id="twenty thousand holes in a million"),
+        pytest.param(2, 250, id="half a million holes, of which no commit can tell"),
     ],
 )
 def test_a_commit_is_encoded_in_time_by_its_holes_and_never_by_the_range(every, most_ms):

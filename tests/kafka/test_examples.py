@@ -164,7 +164,7 @@ def test_money_that_is_paid_once_and_stopped_by_hand(example):
 
     (shop.folder / "STOP").touch()
     shop.run(shop.blocks[0][2])
-    until(lambda: "met an outage (" in shop.said(), "it stops")
+    until(lambda: "takes that for an outage" in shop.said(), "it stops")
     assert len(shop.lines("ada", "cleo")) == 2
     (shop.folder / "STOP").unlink()
     until(lambda: len(shop.lines("ada", "cleo")) == 4, "it goes on by itself")

@@ -28,8 +28,9 @@ from tests.waiting import until
 def _app(
     bootstrap: str, group: str, source: str, ledger: Ledger, *tiers: str, fails: int = 0, note: str = ""
 ) -> App:
-    """A listener whose first `fails` attempts fail."""
-    app = App(group, settings={"bootstrap_servers": bootstrap, "commit_interval": "100ms"})
+    """A listener whose first `fails` attempts fail: all at once, which isn't to be taken for an outage."""
+    settings = {"bootstrap_servers": bootstrap, "commit_interval": "100ms", "breaker": False}
+    app = App(group, settings=settings)
 
     @app.listener(source, retry=RetryPolicy(*tiers))
     def handle(record: Record) -> None:

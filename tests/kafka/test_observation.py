@@ -105,7 +105,7 @@ def test_an_app_tells_of_itself_over_http(kafka, orders, group, port):
     assert found["redrive_handler_duration_seconds_count",] == 6
     assert json.loads(details)["listeners"][0] | {"oldest_handler_s": 0} == {
         "name": "charge", "brake_on": False, "breaker": "closed", "held_in_outage": 0, "partitions": 4,
-        "held": 0, "unconfirmed": 0, "refused": 0, "oldest_handler_s": 0,
+        "held": 0, "unconfirmed": 0, "refused": 0, "oldest_handler_s": 0, "paused": False,
     }  # fmt: skip
     with pytest.raises(urllib.error.URLError):
         fetched(f"http://127.0.0.1:{port}/livez")

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive import App, Record, RetryPolicy
+from redrive.core.metadata import encode_metadata
 from redrive.core.record import TopicPartition
 from redrive.deadletters.letters import copy_of, read_letter
 from redrive.testing import Harness
-from tests.sim.engine_world import World, plan_of
+from tests.sim.engine_world import World, identity, plan_of
 
 
 class Service:
@@ -317,3 +318,79 @@ def test_a_hole_that_was_not_fetched_yet_is_freed_all_the_same():
     assert not world.engine.runs
     world.answer_commit()
     assert (world.engine.lanes[P0].acked[0], world.engine.lanes[REPLAY].acked[0]) == (1, 1)
+
+
+def test_a_replay_that_ends_when_the_source_has_gone_runs_again_where_both_are():
+    world = blocked_world()
+    world.assign(P0, REPLAY)
+    world.fetch(P0)
+    world.fetch(REPLAY)
+    world.pass_time(1)
+    assert [run.lane.key for run in world.engine.runs] == [REPLAY]
+    world.let_go(P0)
+    world.work(0, 0, ["ok"])
+    world.pass_time(6_000)
+    world.answer_commit()
+    world.let_go(REPLAY)
+    world.restart()
+    world.assign(P0, REPLAY)
+    world.fetch(P0)
+    world.fetch(REPLAY)
+    world.pass_time(1)
+    world.work(0, 0, ["ok"])
+    assert world.engine.lanes[P0].heads.is_dead(0) is False
+
+
+def test_a_second_replay_of_a_letter_doesnt_end_the_diverting_of_its_key(service):
+    at = service("divert")
+    at.bad = {1}
+    at.send(a=[1])
+    at.harness.advance("2s")
+    at.bad.clear()
+    at.harness.replay()
+    cluster = at.harness.cluster
+    [replayed] = cluster.records("orders.replay")
+    cluster.append(
+        "orders.replay",
+        replayed.value(),
+        key=replayed.key(),
+        partition=replayed.partition(),
+        headers=replayed.headers(),
+    )
+    at.harness.advance("2s")
+    at.bad = {10}
+    at.send(a=[10, 11, 12])
+    at.harness.advance("5s")
+    assert at.letters() == [10, 11, 12]
+
+
+def test_a_letter_is_resolved_while_an_earlier_record_of_its_key_runs_again():
+    """A map that was cut: the record before the hole runs once more."""
+    world = World(plan_of(blocking="key", order="key", after_dead_letter="block"), partitions=1)
+    world.assign(P0)
+    for _ in range(2):
+        world.cluster.append("orders", b"{}", key=b"a", partition=0)
+    world.fetch(P0)
+    world.work(0, 0, ["ok", "permanent"])
+    while world.writes:
+        world.answer()
+    world.pass_time(1_000)
+    world.answer_commit()
+    heads = world.engine.lanes[P0].heads.copy()
+    world.committed[P0] = (0, encode_metadata(0, (), identity("orders"), heads=heads))
+    [letter] = world.cluster.partition(TopicPartition("orders.dlq", 0)).read(0, 9)
+    headers = copy_of(read_letter(letter), job="j1", now_ms=0).headers
+    world.let_go(P0, last_commit="none")
+    world.restart()
+    world.assign(P0, REPLAY)
+    world.fetch(P0)
+    world.cluster.append(
+        "orders.replay", b"{}", key=b"a", partition=0, headers=[*headers, ("redrive-frees", b"1")]
+    )
+    world.truth.handled(world.engine.lanes[P0], 1)
+    world.truth.handled(world.engine.lanes[REPLAY], 0)
+    world.fetch(REPLAY)
+    world.pass_time(1)
+    world.work(0, 0, ["ok"])
+    lane = world.engine.lanes[P0]
+    assert (lane.offsets.frontier, len(lane.keys), lane.keys.waiting) == (2, 0, 0)

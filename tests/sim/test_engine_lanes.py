@@ -263,3 +263,44 @@ def test_while_one_key_is_busy_records_of_others_behind_a_hundred_thousand_of_it
         world.fetch(P0, 2_000)
     assert world.positions[P0] == 100_001
     assert [record.key() for run in world.engine.runs for record in run.records][-1] == b"cold"
+
+
+def test_what_a_commit_has_told_runs_though_another_partition_is_refused():
+    p1 = TopicPartition("orders", 1)
+    world = World(plan_of("1s", blocking="key", order="key"), partitions=2)
+    world.assign(P0, p1)
+    for number in (0, 1):
+        world.cluster.append("orders", b"{}", key=b"a", partition=number)
+    world.fetch(p1)
+    world.work(0, 0, ["ok"])
+    world.fetch(P0)
+    world.work(0, 0, ["transient"])
+    for _ in range(5):
+        world.pass_time(1_000)
+        if world.commits:
+            world.answer_commit(p1)
+    assert [run.lane.key for run in world.engine.runs] == [P0]
+
+
+def test_where_brokers_take_little_metadata_heads_wait_for_each_other_and_all_run():
+    limit = 511
+    delays = [f"{seconds}s" for seconds in range(20, 28)]
+    plan = plan_of(*delays, blocking="key", order="key", brake=False, breaker=False)
+    world = World(plan, partitions=1)
+    world.assign(P0)
+    for number in range(160):
+        world.cluster.append("orders", b"{}", key=b"k%d" % number, partition=0)
+    for _ in range(2):
+        world.fetch(P0)
+    for step in range(2_600):
+        world.work(0, 0, ["transient" if step < 700 else "ok"])
+        world.pass_time(97 + step * 7919 % 61)
+        if not world.commits:
+            continue
+        commit = world.commits[0]
+        if too_long := [key for key, (_, text) in commit.offsets.items() if len(text) > limit]:
+            world.commits.pop(0)
+            world.engine.commits.answered(commit.snapshot, too_long, world.clock.now(), is_too_large=True)
+        else:
+            world.answer_commit()
+    assert world.engine.lanes[P0].offsets.open_count == 0

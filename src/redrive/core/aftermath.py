@@ -96,7 +96,7 @@ class Aftermath:
                 lane.finish(record.offset())
                 continue
             runs.append((wake_ms, record))
-            if lane.twin is not None:
+            if lane.twin is not None and lane.twin.is_blocked(record.key()):
                 lane.twin.recalled.add(record.key())
         return runs
 

@@ -66,6 +66,8 @@ class Commits:
     def __init__(self, interval_ms: int, records: int, identity: Callable[[str], str]) -> None:
         #: Commits that were confirmed, and those of which a partition was refused.
         self.confirmed = 0
+        #: Commits that told of a partition at least what it was asked to.
+        self.told = 0
         self.refused = 0
         #: The most that is told of a partition besides its offset, and of how many heads.
         self.metadata_chars = METADATA_BUDGET_CHARS
@@ -173,6 +175,7 @@ class Commits:
                     lane.limit = lane.watch.limit
                 if self._suspects.pop(key, 0):
                     self._next_mono_ms = now.mono_ms  # it was mended: the other suspects may be too
+        self.told += not failed.issuperset(self._sent)
         if not failed:
             self.confirmed += 1
         else:

@@ -82,7 +82,7 @@ class Engine:
         self.parks = Parks(self.lanes, self.successors, self._rests, self._outbox)
         self.parked_topics = frozenset(listener.plan.parked for listener in self.listeners) - {""}
         self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
-        self._taking = Taking(self._rests, self.notices, self._aftermath, self.parks)
+        self._taking = Taking(self._rests, self.notices, self._aftermath, self.parks, self.commits)
         self.outages = Outages(self._outbox, self.runs)
         self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath, self.outages)
         parts = (self.runs, self.commits, self._taking, plan.translator)
@@ -173,12 +173,7 @@ class Engine:
             listener.counters.duration.add(result.seconds / result.done, result.done)
             listener.measured(result.seconds, result.done)
         if lane.alive:
-            done = self.outages.done(result, now)
-            self._settle(run, run.records, done, now)
-            if run.again is not None:
-                self._settling.again(lane, run.again, now)
-            # A record that waits in front of its lane goes back there, though it ran.
-            done -= run.is_held
+            done = run.settled if lane.misses_source else self._settled(result, now)
             if give_back(run, done) or lane.held:
                 self._make_ready(lane)
             self.notices.gave_back(run, done, now)
@@ -190,8 +185,8 @@ class Engine:
         """Time passed: due records, commits, writes to repeat, long runs to look into. Cheap when nothing is due."""
         if self._waiting.is_time(now, are_workers_busy=bool(self.runs)):
             self._wake(now)
-        if self._rests.next_wake_ms <= now.wall_ms or self._told != self.commits.confirmed:
-            self._told = self.commits.confirmed
+        if self._rests.next_wake_ms <= now.wall_ms or self._told != self.commits.told:
+            self._told = self.commits.told
             self.parks.look_at_commits(self._identity)
             for lane in self._rests.wake(now.wall_ms):
                 self._make_ready(lane)
@@ -208,6 +203,16 @@ class Engine:
         if (command := commits.due(self.lanes.values(), now)) is not None:
             self._outbox.append(command)
 
+    def _settled(self, result: RunResult, now: Now) -> int:
+        """Settle a run that ended. How many of its records are behind it: the others go back."""
+        run = result.run
+        done = self.outages.done(result, now)
+        self._settle(run, run.records, done, now)
+        if run.again is not None:
+            self._settling.again(run.lane, run.again, now)
+        # A record that waits in front of its lane goes back there, though it ran.
+        return done - run.is_held
+
     def harvest(self, now: Now) -> None:
         """Settle what runs that are still out have finished so far."""
         seen: set[Lane] = set()
@@ -220,7 +225,7 @@ class Engine:
             # The worker may let go of them at any moment: then its result is on the way.
             records = run.records
             taken = run.taken()
-            if not (records and run.lane.alive):
+            if not (records and run.lane.alive) or run.lane.misses_source:
                 continue
             if taken - 1 > run.settled:
                 run.moved_mono_ms = now.mono_ms

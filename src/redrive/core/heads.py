@@ -133,11 +133,16 @@ class Heads:
 
     def told(self, most: int = HEADS_MOST) -> Mapping[int, Head]:
         """
-        What a commit says of them: all that must be told, and others, `most` together. The same value until it changes.
+        What a commit says of them, `most` at most: first what must be told, and of that who keeps others waiting, then those
+        due soonest. What isn't told yet waits for its turn. The same value until it changes.
         """
         if self._told is None or self._told_most != most:
             self._told_most = most
             must, heads = self._must_tell, self._heads
+            if len(must) > most:  # the broker takes less than was known when they failed
+                must = set(
+                    sorted(must, key=lambda each: (not heads[each].is_dead, heads[each].due_ms))[:most]
+                )
             others = islice((each for each in heads.items() if each[0] not in must), max(0, most - len(must)))
             self._told = {offset: heads[offset] for offset in must} | dict(others)
         return self._told

@@ -201,13 +201,20 @@ class KeyLanes:  # size: what happens to lanes, a method each
         at: Hashable = b"" if self._key_of is _all_alike else offset
         return self._lanes.get(key if key is not None and self._key_of is _by_key else at)
 
-    def drop_front(self, lane: KeyLane) -> None:
-        """The first record of a lane that no worker has is finished without a run."""
-        lane.queue.popleft()
+    def drop(self, lane: KeyLane, offset: int) -> bool:
+        """A record of the lane is finished without a run. False when it isn't in line."""
+        record = next((each for each in lane.queue if each.offset() == offset), None)
+        if record is None:
+            return False
+        lane.queue.remove(record)
         self.waiting -= 1
         if lane.queue:
             self.wake(lane)
-            return
+        elif not lane.out:  # else it goes when its records come home
+            self._forget(lane)
+        return True
+
+    def _forget(self, lane: KeyLane) -> None:
         if lane in self._resting:
             self._resting.discard(lane)
         else:

@@ -401,18 +401,35 @@ class Lane:
         lane = self.keys.lane_at(offset, key)
         if offset >= self.offsets.settled:
             self.offsets.restore(offset)
-        elif lane is not None and lane.queue and lane.queue[0].offset() == offset:
-            self.drop_front(lane)
-            if not lane.queue or not self.heads.is_dead(lane.queue[0].offset()):
-                self.recalled.discard(key)
+        elif lane is not None and self.keys.drop(lane, offset):
+            self.listener.queued -= 1
         self.finish(offset)
+        if not self.is_blocked(key):
+            self.recalled.discard(key)
         self.make_ready()
+
+    @property
+    def misses_source(self) -> bool:
+        """
+        Whether what waits for this replay topic's records is elsewhere: what they free can't be told then, so they stay
+        unfinished, and whoever gets both partitions runs them again.
+        """
+        return self.frees and self.twin is None
+
+    def is_blocked(self, key: bytes | None) -> bool:
+        """Whether records of this key wait for a dead letter, as far as is known: that of a record not fetched yet may be it."""
+        lane = None if self.keys is None else self.keys.get(key)
+        if lane is not None and lane.queue and self.heads.is_dead(lane.queue[0].offset()):
+            return True
+        settled = self.offsets.settled
+        return any(head.is_dead for offset, head in self.heads.copy().items() if offset >= settled)
 
     def drop_front(self, lane: KeyLane) -> None:
         """The first record of a lane is finished without a run."""
         if self.keys is not None:
-            self.finish(lane.queue[0].offset())
-            self.keys.drop_front(lane)
+            offset = lane.queue[0].offset()
+            self.finish(offset)
+            self.keys.drop(lane, offset)
             self.listener.queued -= 1
 
     @property
@@ -451,7 +468,7 @@ class Lane:
         """Whether a run could be made of this lane now."""
         if self.is_stopping or self.gate.is_shut or now.wall_ms < self.rests_until_ms:
             return False
-        if self.frees and self.twin is None:
+        if self.misses_source:
             return False
         if self.tier is None and self.listener.plan.parked and not self.knows_parked:
             return False

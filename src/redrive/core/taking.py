@@ -6,10 +6,10 @@ from math import inf
 
 from redrive.core.aftermath import Aftermath
 from redrive.core.commands import Gate, Run
+from redrive.core.commits import Commits
 from redrive.core.heeding import Heeding
 from redrive.core.key_lanes import KeyLane, KeyLanes
 from redrive.core.lane import Lane
-from redrive.core.metadata import HEADS_MOST
 from redrive.core.parked import Parks
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord
@@ -20,7 +20,10 @@ from redrive.core.schedule import NEVER_MS
 class Taking:
     """Makes runs. `rests`: where lanes go whose first record may not run yet. `notices`: which records must not run at all."""
 
-    def __init__(self, rests: Rests, notices: Heeding, aftermath: Aftermath, parks: Parks) -> None:
+    def __init__(
+        self, rests: Rests, notices: Heeding, aftermath: Aftermath, parks: Parks, commits: Commits
+    ) -> None:
+        self._commits = commits
         self._parks = parks
         self._rests = rests
         self._notices = notices
@@ -145,7 +148,10 @@ class Taking:
 
     def _is_full(self, lane: Lane) -> bool:
         """Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits."""
-        return lane.listener.plan.policy.blocking is not None and len(lane.heads) + lane.runs >= HEADS_MOST
+        return (
+            lane.listener.plan.policy.blocking is not None
+            and len(lane.heads) + lane.runs >= self._commits.heads_most
+        )
 
     def _rest_in(self, lane: Lane, now: Now) -> Callable[[KeyLane, int], None]:
         def rest(key_lane: KeyLane, wake_ms: int) -> None:
