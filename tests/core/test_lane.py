@@ -102,6 +102,7 @@ def test_nothing_of_a_run_is_kept_once_all_runs_of_its_partition_are_home():
     world.append("orders", 0, 5)  # the truth of them
     world.engine.fetched(P0, records, world.clock.now())
     world._perform()
+    world.open_ledgers()
     del records
 
     world.work(outcomes=["ok"] * 6)
@@ -119,6 +120,7 @@ def test_nothing_of_records_that_moved_on_is_kept_once_their_successors_are_conf
     world.append("orders", 0, 3)
     world.engine.fetched(P0, records, world.clock.now())
     world._perform()
+    world.open_ledgers()
     del records
 
     world.work(outcomes=["transient", "permanent", "ok", "ok"])

@@ -48,6 +48,7 @@ class World:
         else:
             kind = KINDS[step.kind]
             self.ledger.disturbed |= kind.disturbs
+            self.ledger.kills += step.kind == "kill"
             self.ledger.posted_on |= step.kind == "clock" and step.number < -1_000
             kind.play(self.fleet, step)
         self.ledger.check()

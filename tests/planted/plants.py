@@ -203,8 +203,8 @@ PLANTS = {
     ),
     "lets later records of a key run while one that blocks waits": Plant(
         "core/engine.py",
-        "            done -= run.is_held\n",
-        "",
+        "        return done - run.is_held\n",
+        "        return done\n",
         (f"{_LANES}::test_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on",),
         "2 before",
     ),
@@ -259,7 +259,7 @@ PLANTS = {
     ),
     "runs a replay though the partition that it frees is elsewhere": Plant(
         "core/lane.py",
-        "        if self.frees and self.twin is None:\n            return False\n",
+        "        if self.misses_source:\n            return False\n",
         "",
         (f"{_AFTERMATH}::test_a_replay_waits_until_the_partition_is_here_that_it_frees",),
         "assert not",

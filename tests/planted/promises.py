@@ -36,8 +36,8 @@ PROMISES = {
     ),
     "takes results of an assignment that is over": Plant(
         "core/engine.py",
-        "        if lane.alive:\n            done = self.outages",
-        "        if True:\n            done = self.outages",
+        "        if lane.alive:\n            done = run.settled",
+        "        if True:\n            done = run.settled",
         (_LONG_HANDLER,),
         r"\[1, 1, 2, 2\], \[1, 2\]\] == ",
     ),

@@ -44,6 +44,7 @@ def _run(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(400)  # to shrink what it found may take hypothesis minutes
 @pytest.mark.parametrize("name", ALL)
 def test_a_planted_fault_turns_its_tests_red(name, tmp_path):
     plant = ALL[name]

@@ -351,7 +351,7 @@ def test_a_key_is_free_when_a_commit_told_of_its_last_copy():
     world.engine.finished(RunResult(run, 1, 0.001), world.clock.now())
     world.fetch(SOURCE)
     # A commit that says nothing of the copy.
-    world.engine.commits.confirmed += 1
+    world.engine.commits.told += 1
     world.pass_time(1)
     assert not world.engine.runs
     for _ in range(2):

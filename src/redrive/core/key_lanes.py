@@ -128,8 +128,8 @@ class KeyLanes:  # size: what happens to lanes, a method each
         """
         Take up to `most` records of lanes in their turn, from each as many as fit: a worker handles them one after another.
 
-        `may_start`: only offsets below it. `only_heads`: only records that failed before; woken lanes are the first in turn. `rest(lane, due_ms)` is told of each lane whose front waits until then; -1:
-        until a commit has told what is known of it.
+        `may_start`: only offsets below it. `only_heads`: only records that failed before; woken lanes are the first in turn.
+        `rest(lane, due_ms)` is told of each lane whose front waits until then; -1: until a commit has told what is known of it.
         """
         taken = Taken()
         ready, heads = self._ready, self._heads

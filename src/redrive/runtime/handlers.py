@@ -69,11 +69,6 @@ class _Failing:
         self._run.again = Again(failed, immediate.wait_ms)
         return self._halt("again")
 
-    def _is_first_delivery(self, failed: Failed) -> bool:
-        """Whether this record's tries so far were made in place: those of a ladder are counted in its headers."""
-        heads = self._run.heads
-        return not failed.envelope.attempt or (heads is not None and failed.record.offset() in heads)
-
     def poison(self, record: RawRecord, envelope: Envelope | None, error: BaseException) -> bool:
         """A record that could not be decoded. True when the run has to end."""
         envelope = source_envelope(record, self._id_header) if envelope is None else envelope

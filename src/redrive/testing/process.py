@@ -24,7 +24,7 @@ from redrive.sim.transactor import SimTransactor
 
 #: Where something waits for a time that only the engine knows, time moves in steps as an idle pump's.
 _STEP_MS = 100.0
-_STEP_MOST_MS = 1_600.0
+_STEP_MOST_MS = 400.0
 #: How soon the pump looks for acknowledgements while handlers run.
 _ACKNOWLEDGEMENT_MS = 2.0
 #: More steps at one instant are an endless loop: a handler that feeds its own topic.
