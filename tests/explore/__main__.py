@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 
-from redrive.testing.shrinking import shrunk
+from tests.explore.shrinking import shrunk
 from tests.explore.world import Story, play, script_of, told
 
 #: Worlds that a job plays at a time.

@@ -6,12 +6,10 @@ from redrive.core.dialects import read_envelope
 from redrive.core.metadata import decode_metadata, identity_of
 from redrive.core.record import TopicPartition
 from redrive.sim.records import SimRecord
-from redrive.testing.fleet import Fleet
 from tests.explore.shop import BEGAN, FAILED, HANDLED, Run, Shape, Shop, Task
+from tests.sim.fleet import KILLS_TO_BLAME, Fleet
 
 SOURCE, DLQ = "orders", "orders.dlq"
-#: So many processes must have ended with a record before it is blamed.
-KILLS_TO_BLAME = 3
 
 
 class Broken(Exception):
@@ -33,7 +31,7 @@ class Ledger:
         self._lines: dict[str, list[str]] = defaultdict(list)
         self.handled: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
-        #: Blamed for killing their processes: rightly so, for all that can be known, where as many were killed.
+        #: Blamed by the crash guard.
         self.crashed: set[str] = set()
         self.kills = 0
         #: Where the copies on tiers are, by event and attempt.
@@ -75,7 +73,7 @@ class Ledger:
             if not dies and self.dead[event]:
                 raise Broken("dead letter", f"{event} became one, but it would have been handled")
             self._check_repeats(event, dies=dies)
-        if left := self.not_committed():
+        if left := self._fleet.not_committed():
             raise Broken("not committed", ", ".join(map(str, left)))
 
     def is_done(self) -> bool:
@@ -83,18 +81,7 @@ class Ledger:
         self.check()
         if any(not self.handled[event] and not self.dead[event] for event in self.sent):
             return False
-        return not self.not_committed()
-
-    def not_committed(self) -> list[TopicPartition]:
-        """Partitions of which the group has not committed everything."""
-        offsets, found = self._fleet.cluster.group("shop").offsets, []
-        for topic in self._fleet.plan.topics:
-            for log in self._fleet.cluster.topics[topic].partitions:
-                end = max((record.offset() + 1 for record in log), default=0)
-                known = offsets.get(key := TopicPartition(topic, log.number))
-                if end and (known is None or (known.offset or 0) < end):
-                    found.append(key)
-        return found
+        return not self._fleet.not_committed()
 
     # -- runs ----------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from redrive.core.settings import Settings
-from redrive.testing.fleet import Fleet
-from redrive.testing.steps import KINDS, Step
-from redrive.testing.steps import draw as draw_plain
 from tests.explore.ledger import DLQ, SOURCE, Broken, Ledger
 from tests.explore.shop import Shape, Shop, Task, draw_shape
+from tests.explore.steps import KINDS, Step
+from tests.explore.steps import draw as draw_plain
+from tests.sim.fleet import Fleet
 
 #: A wall clock that was set back is set further on than that before a world ends.
 _BACK_MOST_MS = 7_200_000.0
@@ -32,9 +31,7 @@ class World:
     def __init__(self, shape: Shape, seed: int) -> None:
         self.shop = Shop(shape)
         self.shape = shape
-        # Handlers fail for reasons of their own, all of them at times: the breaker would hold them for ever.
-        settings = Settings(bootstrap_servers="sim:9092", delivery=shape.delivery, breaker=False)
-        self.fleet = Fleet(self.shop.app, partitions=shape.partitions, seed=seed, settings=settings)
+        self.fleet = Fleet(app=self.shop.app, partitions=shape.partitions, seed=seed, delivery=shape.delivery)
         self.shop.clock = self.fleet.clock
         self.fleet.cluster.group("shop").metadata_units = shape.metadata_units
         self.ledger = Ledger(shape, self.shop, self.fleet)

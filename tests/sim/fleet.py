@@ -1,6 +1,7 @@
 """Several processes of one app on a simulated cluster, and a ledger of every record."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
@@ -14,8 +15,14 @@ from redrive.core.settings import Settings
 from redrive.runtime.planning import plan_group, wanted_topics
 from redrive.runtime.provisioning import carry_out, compare, with_source_partitions
 from redrive.sim.cluster import SimCluster
+from redrive.sim.faults import Faults
 from redrive.sim.loop import VirtualLoop
+from redrive.sim.records import SimRecord
 from redrive.testing.process import Process, let_pass, settle
+
+
+#: So many processes must have ended with a record before the crash guard blames it: rightly, for all that it can know.
+KILLS_TO_BLAME = 3
 
 
 class Task(msgspec.Struct):
@@ -76,6 +83,8 @@ class Fleet:
         self.processes: list[Process] = []
         #: Those that have ended, too.
         self.everyone: list[Process] = []
+        #: Those that stand still, as by SIGSTOP.
+        self.frozen: list[Process] = []
         self._numbers = count(1)
 
     def _app(self, is_async: bool) -> App:
@@ -132,6 +141,23 @@ class Fleet:
     def kill(self, index: int) -> None:
         self.processes.pop(index).kill()
 
+    def lose(self, index: int) -> None:
+        """The group gives a process up that lives: it hears of that when it polls next."""
+        self.cluster.expel(self.processes[index].source)
+
+    def freeze(self, index: int) -> None:
+        """A process stands still. When its session has ended, its partitions go to others."""
+        self.frozen.append(self.processes.pop(index))
+        self.cluster.kill(self.frozen[-1].source)
+
+    def thaw(self) -> None:
+        """All that stood still goes on."""
+        for process in self.frozen:
+            if (member := process.source.member) is not None:
+                member.killed_mono_ms = None
+        self.processes += self.frozen
+        self.frozen = []
+
     def send(self, fails: int = 0, takes_s: float = 0.0, partition: int = -1) -> None:
         task = Task(len(self.sent), fails, takes_s)
         self.sent.append(task)
@@ -146,18 +172,15 @@ class Fleet:
         """Time passes, and every process does what becomes due in it."""
         let_pass(ms, self.clock, lambda: self.processes, lambda: settle(*self.processes))
 
-    def calm_down(self) -> None:
-        """The faults are over; all that waits gets its time."""
-        self.cluster.is_down = False
-        self.cluster.faults.acks_are_held = False
-        self.cluster.faults.commits_are_held = False
-        self.cluster.faults.transactions_are_held = False
-        self.cluster.faults.uncertain.clear()
+    def calm_down(self, is_done: Callable[[], bool] | None = None) -> None:
+        """The faults are over; all that waits gets its time, until it `is_done`: by this ledger, or one of the app's own."""
+        self.cluster.is_down, self.cluster.faults = False, Faults()
+        self.thaw()
         if not self.processes:
             self.start()
         for _ in range(200):
             self.advance(60_000)
-            if self.is_done():
+            if (is_done or self.is_done)():
                 break
 
     def is_done(self) -> bool:
@@ -167,6 +190,7 @@ class Fleet:
         return ended and dead[-1] >= self.garbage and not self.not_committed()
 
     def close(self) -> None:
+        self.thaw()
         while self.processes:
             self.kill(0)
         self.loop.close()
@@ -177,16 +201,28 @@ class Fleet:
         """How many dead letters each task has; garbage counts for -1."""
         found: dict[int, int] = defaultdict(int)
         for record in self.cluster.records("orders.dlq"):
-            value = record.value()
-            if value is None:  # cut, since it was refused as too large again and again
-                said, _ = read_envelope(record.headers())
-                sent = self.cluster.partition(TopicPartition("orders", said.source_partition or 0))
-                value = next(each.value() for each in sent if each.offset() == said.source_offset)
-            try:
-                found[msgspec.json.decode(value or b"", type=Task).id] += 1
-            except msgspec.DecodeError:
-                found[-1] += 1
+            found[self._task_of(record)] += 1
         return found
+
+    def blamed(self) -> set[int]:
+        """Tasks that died since the crash guard found them to kill their processes."""
+        letters = self.cluster.records("orders.dlq")
+        return {
+            self._task_of(record)
+            for record in letters
+            if read_envelope(record.headers())[0].reason == "crashed"
+        }
+
+    def _task_of(self, letter: SimRecord) -> int:
+        value = letter.value()
+        if value is None:  # cut, since it was refused as too large again and again
+            said, _ = read_envelope(letter.headers())
+            sent = self.cluster.partition(TopicPartition("orders", said.source_partition or 0))
+            value = next(each.value() for each in sent if each.offset() == said.source_offset)
+        try:
+            return msgspec.json.decode(value or b"", type=Task).id
+        except msgspec.DecodeError:
+            return -1
 
     def attempts_on_dead_letters(self) -> set[int]:
         records = self.cluster.records("orders.dlq")

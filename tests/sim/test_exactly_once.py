@@ -27,11 +27,6 @@ def wanted(fleet: Fleet) -> int:
     return sum(min(task.fails, 3) for task in fleet.sent) + fleet.garbage
 
 
-def expel(fleet: Fleet, index: int) -> None:
-    """The group gives a process up that lives."""
-    fleet.cluster.expel(fleet.processes[index].source)
-
-
 def check(fleet: Fleet) -> None:
     found = successors(fleet)
     assert [failure for failure, count in found.items() if count != 1] == []
@@ -73,7 +68,7 @@ class Machine(RuleBasedStateMachine):
     def a_process_goes(self, data, how):
         index = data.draw(st.integers(0, len(self.fleet.processes) - 1))
         if how == "expel":
-            expel(self.fleet, index)
+            self.fleet.lose(index)
         else:
             getattr(self.fleet, how)(index)
 
@@ -169,7 +164,7 @@ def test_a_process_that_was_given_up_writes_nothing_more_and_comes_back(fleet):
     fleet.cluster.faults.transactions_are_held = True
     fleet.send(fails=1)
     fleet.advance(50)
-    expel(fleet, 0)
+    fleet.lose(0)
     fleet.start()
     fleet.advance(1_000)
     fleet.cluster.faults.transactions_are_held = False

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.sim.fleet import Fleet
+from tests.sim.fleet import KILLS_TO_BLAME, Fleet
 
 ATTEMPTS = 3
 TARGETS = ["orders.retry.5s", "orders.retry.30s", "orders.dlq"]
@@ -21,6 +21,7 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
     def begin(self, partitions, seed, is_async):
         self.fleet = Fleet(partitions=partitions, seed=seed, is_async=is_async)
         self.may_repeat = False
+        self.kills = 0
         self.fleet.start()
         self.fleet.advance(0)
 
@@ -53,6 +54,7 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
     @rule(data=st.data())
     def a_process_is_killed(self, data):
         self.may_repeat = True
+        self.kills += 1
         self.fleet.kill(data.draw(st.integers(0, len(self.fleet.processes) - 1)))
 
     @rule(ms=st.sampled_from([0, 1_000, 40_000]))
@@ -104,6 +106,7 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
         for fails in (0, 1, 0, 3, 0):
             self.fleet.send(fails, 20.0 if fault == "slow" else 0.0, partition=0)
         self.fleet.advance(ms)
+        self.kills += not orderly
         (self.fleet.stop if orderly else self.fleet.kill)(0)
         self.fleet.cluster.faults.acks_are_held = False
 
@@ -139,9 +142,12 @@ class Machine(RuleBasedStateMachine):  # size: a method is a rule
             self.fleet.close()
 
     def check_the_ledger(self, fleet):
-        dead = fleet.dead_letters()
+        dead, blamed = fleet.dead_letters(), fleet.blamed()
+        assert not blamed or self.kills >= KILLS_TO_BLAME
         assert [task.id for task in fleet.sent if not fleet.handled[task.id] and not dead[task.id]] == []
         for task in fleet.sent:
+            if task.id in blamed:
+                continue
             if task.fails < ATTEMPTS:
                 assert dead[task.id] == 0
             else:

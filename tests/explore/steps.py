@@ -1,14 +1,14 @@
 """
 What happens in a world, step by step, as values: they can be drawn from a seed, played, left out, and told.
 
-Steps name processes by their place among those alive, so a script stays one when steps of it are left out.
+Steps name processes by their place among those that move, so a script stays one when steps of it are left out.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from redrive.testing.fleet import Fleet
+from tests.sim.fleet import Fleet
 
 #: No more processes than this are alive at once.
 PROCESSES_MOST = 3
@@ -48,21 +48,15 @@ def _at_a_topic(kind: str, *numbers: float) -> Callable[[random.Random, Sequence
 
 def _to_one(change: Callable[[Fleet, int], None]) -> Callable[[Fleet, Step], None]:
     def play(fleet: Fleet, step: Step) -> None:
-        alive = list(fleet.processes)
-        if alive:
-            change(fleet, alive[int(step.number) % len(alive)])
+        if fleet.processes:
+            change(fleet, int(step.number) % len(fleet.processes))
 
     return play
 
 
 def _start(fleet: Fleet, _: Step) -> None:
-    if len(fleet.processes) < PROCESSES_MOST:
+    if len(fleet.processes) + len(fleet.frozen) < PROCESSES_MOST:
         fleet.start()
-
-
-def _thaw_all(fleet: Fleet, _: Step) -> None:
-    for number in tuple(fleet.frozen):
-        fleet.thaw(number)
 
 
 def _brokers_away(fleet: Fleet, step: Step) -> None:
@@ -76,8 +70,7 @@ def _hold(switch: str) -> Callable[[Fleet, Step], None]:
 
 
 def _just_before(fleet: Fleet, _: Step) -> None:
-    moving = [one for number, one in fleet.processes.items() if number not in fleet.frozen]
-    wait_ms = min((process.next_ms() for process in moving), default=0.0)
+    wait_ms = min((process.next_ms() for process in fleet.processes), default=0.0)
     if 1 < wait_ms < 3_600_000:
         fleet.advance(wait_ms - 1)
 
@@ -100,15 +93,21 @@ KINDS: dict[str, Kind] = {
         disturbs=False,
     ),
     "start": Kind(_start, _plain("start"), "a process starts", 3),
-    "stop": Kind(_to_one(Fleet.stop), _plain("stop", *_ONE), "process {number} of those alive is stopped", 2),
-    "kill": Kind(_to_one(Fleet.kill), _plain("kill", *_ONE), "process {number} of those alive is killed", 3),
+    "stop": Kind(
+        _to_one(Fleet.stop), _plain("stop", *_ONE), "process {number} of those that move is stopped", 2
+    ),
+    "kill": Kind(
+        _to_one(Fleet.kill), _plain("kill", *_ONE), "process {number} of those that move is killed", 3
+    ),
     "lose": Kind(
-        _to_one(Fleet.lose), _plain("lose", *_ONE), "the group gives up process {number} of those alive"
+        _to_one(Fleet.lose), _plain("lose", *_ONE), "the group gives up process {number} of those that move"
     ),
     "freeze": Kind(
-        _to_one(Fleet.freeze), _plain("freeze", *_ONE), "process {number} of those alive stands still"
+        _to_one(Fleet.freeze), _plain("freeze", *_ONE), "process {number} of those that move stands still"
     ),
-    "thaw": Kind(_thaw_all, _plain("thaw"), "all that stood still goes on", 2, disturbs=False),
+    "thaw": Kind(
+        lambda fleet, _: fleet.thaw(), _plain("thaw"), "all that stood still goes on", 2, disturbs=False
+    ),
     "brokers-away": Kind(
         _brokers_away, _plain("brokers-away", 0, 1_000, 40_000), "no broker answers for {number:,.0f} ms"
     ),
