@@ -134,7 +134,7 @@ def test_what_the_map_of_a_million_takes(every, chars):
     assert len(offsets.snapshot(ID)[1]) <= chars
 
 
-# Ten times what it takes here (benchmarks/README.md), so that no busy machine turns it red: it finds another order of growth.
+# Ten times and more of what it takes (benchmarks/README.md), so that no busy machine turns it red: it finds another order of growth.
 @pytest.mark.realtime
 @pytest.mark.parametrize(
     ("every", "most_ms"),

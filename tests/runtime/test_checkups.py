@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.core.commands import Report
-from redrive.runtime.checkups import PATIENCE_MS, Checkups, Ways, health_function, ways_of
+from redrive.runtime.checkups import NO_SAY_MS, PATIENCE_MS, Checkups, Ways, health_function, ways_of
 from redrive.sim.clock import VirtualClock
 from tests.waiting import until
 
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_told_once_until_all_is_well_again(ways: Ways) -> None:
     assert asked.told == ["it said False", "it said False"]
 
 
-def test_nobody_waits_for_a_function_that_hangs_and_it_is_not_started_twice(ways: Ways) -> None:
+def test_nobody_waits_for_a_function_that_hangs_and_after_five_minutes_it_has_no_say(ways: Ways) -> None:
     may_end, calls = threading.Event(), list[int]()
 
     def hangs() -> bool:
@@ -120,6 +120,9 @@ def test_nobody_waits_for_a_function_that_hangs_and_it_is_not_started_twice(ways
     asked.clock.advance(PATIENCE_MS)
     assert asked.checkups.answers() == [(3, False)]
     assert (asked.told, calls) == (["no answer within 10 s"], [1])
+    asked.checkups.ask(3)
+    asked.clock.advance(NO_SAY_MS)
+    assert asked.checkups.answers() == [(3, True)]
     may_end.set()
     until(asked.answer, "an answer of the function that has ended")
 

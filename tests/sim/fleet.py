@@ -20,7 +20,6 @@ from redrive.sim.loop import VirtualLoop
 from redrive.sim.records import SimRecord
 from redrive.testing.process import Process, let_pass, settle
 
-
 #: So many processes must have ended with a record before the crash guard blames it: rightly, for all that it can know.
 KILLS_TO_BLAME = 3
 
@@ -45,7 +44,7 @@ class Away(Exception):
     """What failing handlers raise."""
 
 
-class Fleet:
+class Fleet:  # size: what happens to processes and records, a method each
     """
     Processes of an app with the ladder 5 s, 30 s; `partitions` of its one source. `is_async`: its handler's kind. `app`:
     another one to run, which keeps its own ledger; its handlers find the number of their process as `record.resources`.

@@ -35,7 +35,7 @@ from redrive.core.metadata import Head
 from redrive.core.offset_codec import Range
 from redrive.core.offsets import merge
 from redrive.core.plan import Now
-from redrive.core.record import RawRecord, TopicPartition, headers_of
+from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.starts import Start
 from redrive.core.successors import Successors, envelope_of
 from redrive.core.translator import Translator
@@ -91,7 +91,7 @@ class Aftermath:
         """Records of a replay partition have their turn. Gives those that are to run: what only frees a lane is none."""
         runs: list[tuple[int, RawRecord]] = []
         for wake_ms, record in due:
-            if any(name == "redrive-frees" for name, _ in headers_of(record) or ()):
+            if envelope_of(record, self._translator)[0].frees:
                 self.handled(record)
                 lane.finish(record.offset())
                 continue

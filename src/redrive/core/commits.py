@@ -106,6 +106,11 @@ class Commits:
         self._hurried.update(dict.fromkeys(lanes))
         self._hurry_mono_ms = min(self._hurry_mono_ms, now.mono_ms)
 
+    @property
+    def on_its_way(self) -> tuple[TopicPartition, ...]:
+        """The partitions of the commit that isn't answered yet."""
+        return tuple(self._sent)
+
     def withdraw(self, snapshot: int | None = None) -> None:
         """The commit of this number (None: whichever is on its way) came to nothing, and was not judged."""
         if snapshot in (None, self._number):

@@ -79,7 +79,7 @@ class Engine:
         )
         self._aftermath = Aftermath(self.lanes, self.successors, plan.translator)
         self._identity = identity
-        self.parks = Parks(self.lanes, self.successors, self._rests, self._outbox)
+        self.parks = Parks(self.lanes, self.successors, self._rests, self._outbox, self.commits)
         self.parked_topics = frozenset(listener.plan.parked for listener in self.listeners) - {""}
         self._groups = frozenset((plan.group, *plan.accepts_groups, ""))
         self._taking = Taking(self._rests, self.notices, self._aftermath, self.parks, self.commits)
@@ -154,7 +154,7 @@ class Engine:
         if not lane.is_paused and listener.overflows(lane):
             self._pause([lane])
             self.parks.crowd(lane)
-        self._make_ready(lane)
+        lane.make_ready()
         self._dispatch(listener, now)
 
     def finished(self, result: RunResult, now: Now) -> None:
@@ -175,7 +175,7 @@ class Engine:
         if lane.alive:
             done = run.settled if lane.misses_source else self._settled(result, now)
             if give_back(run, done) or lane.held:
-                self._make_ready(lane)
+                lane.make_ready()
             self.notices.gave_back(run, done, now)
         if listener.probe is run:
             self.outages.probed(result, now)
@@ -189,7 +189,7 @@ class Engine:
             self._told = self.commits.told
             self.parks.look_at_commits(self._identity)
             for lane in self._rests.wake(now.wall_ms):
-                self._make_ready(lane)
+                lane.make_ready()
         self.successors.tick(now)
         if now.mono_ms >= self._next_look_ms:
             self._next_look_ms = now.mono_ms + HARVEST_INTERVAL_MS
@@ -231,7 +231,7 @@ class Engine:
                 run.moved_mono_ms = now.mono_ms
                 self._settle(run, records, taken - 1, now)
             elif run.is_stuck(now.mono_ms, HARVEST_INTERVAL_MS) and take_back(run):
-                self._make_ready(run.lane)
+                run.lane.make_ready()
 
     def stop(self, keys: Iterable[TopicPartition]) -> None:
         """Hand out nothing more of these partitions, and let their runs end after the record they are at."""
@@ -279,7 +279,7 @@ class Engine:
             lane.offsets.settle(earliest)
         else:
             lane.queue.append(Batch([], earliest))
-            self._make_ready(lane)
+            lane.make_ready()
         self._resume([lane])
         return 0 if wanted < 0 else earliest - wanted
 
@@ -336,9 +336,6 @@ class Engine:
         return min(self._waiting.next_wake_ms, self._rests.next_wake_ms)
 
     # -- dispatch ------------------------------------------------------------------------------------------------
-
-    def _make_ready(self, lane: Lane) -> None:
-        lane.make_ready()
 
     def _dispatch(self, listener: ListenerState, now: Now) -> None:
         """Start as many runs as there is room for, a lane after another."""
@@ -448,14 +445,14 @@ class Engine:
             lane.keys.add(copies)
         if not lane.is_paused and lane.parked is not None and (lane.is_rewound or lane.parked.is_over()):
             self._pause([lane])
-        self._make_ready(lane)
+        lane.make_ready()
         self._dispatch(lane.listener, now)
 
     def _wake(self, now: Now) -> None:
         """Give lanes with due records their turn, and post on what has to wait elsewhere."""
         due, posted_on = self._waiting.wake(now, self._plan.run_records)
         for lane in due:
-            self._make_ready(lane)
+            lane.make_ready()
         for lane, record in posted_on:
             self.successors.repost(lane, record, now)
 

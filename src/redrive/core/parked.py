@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 import msgspec
 
 from redrive.core.commands import Command, Report
+from redrive.core.commits import Commits
 from redrive.core.dialects import read_due, read_envelope
 from redrive.core.key_lanes import KeyLane
 from redrive.core.lane import FETCHED_OVERHEAD_BYTES, Lane
-from redrive.core.metadata import HEADS_MOST, decode_metadata
+from redrive.core.metadata import decode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.parking import Parking
 from redrive.core.plan import Now
@@ -24,9 +25,6 @@ from redrive.core.successors import Pending, Successors, source_envelope
 
 #: Copies that one partition keeps in memory.
 KEPT_BYTES = 32 << 20
-#: With so many records that failed and wait in the source, a further one is parked: the rest of what a commit can tell is for
-#: those whose copies can't be written just now.
-HEADS_HELD = HEADS_MOST // 2
 #: Where too many writes are on their way already, it is tried again after this.
 TRY_AGAIN_MS = 500
 
@@ -164,7 +162,9 @@ class Parks:
         successors: Successors,
         rests: Rests,
         outbox: list[Command],
+        commits: Commits,
     ) -> None:
+        self._commits = commits
         self._lanes = lanes
         self._successors = successors
         self._rests = rests
@@ -243,7 +243,9 @@ class Parks:
         if not policy.park or head is None or head.is_dead or record.offset() in lane.heads.dying:
             return False
         is_long = wake_ms - now.wall_ms > policy.hold_at_most_ms
-        if not is_long and len(lane.heads) <= HEADS_HELD and key_lane.key not in parked.crowded:
+        # The rest of what a commit can tell is for those whose copies can't be written just now.
+        is_crowded = len(lane.heads) > self._commits.heads_most // 2 or key_lane.key in parked.crowded
+        if not (is_long or is_crowded):
             return False
         if not parked.parking.has_room:
             return False

@@ -69,7 +69,9 @@ class Transacting:
             self._commits.answered(outcome.number, (), now)
         elif outcome.offsets:
             is_too_large = any(refusal.kind == "too-large" for refusal in outcome.offsets.values())
-            self._commits.answered(outcome.number, outcome.offsets, now, is_too_large=is_too_large)
+            # Whichever was refused, none of them is committed.
+            refused = self._commits.on_its_way
+            self._commits.answered(outcome.number, refused, now, is_too_large=is_too_large)
         else:
             self._commits.withdraw(outcome.number)
         self._successors.answered(self._units.answered(outcome, now), now)

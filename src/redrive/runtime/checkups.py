@@ -19,6 +19,8 @@ from redrive.runtime.signatures import is_coroutine_function
 
 #: Who doesn't answer for so long is not well.
 PATIENCE_MS = 10_000.0
+#: Who hangs for so long in one call has no say any more, until that ends: else a downstream that is back would wait for ever.
+NO_SAY_MS = 300_000.0
 
 
 def health_function(given: Any) -> HealthFunction:
@@ -64,7 +66,8 @@ class Checkups:
     Asks the health functions of listeners, `functions` by listener: its index and its name.
 
     `ask` and `answers` are the pump's; both return at once. An exception, anything but True, and no answer within ten
-    seconds mean that the downstream isn't well; of each listener that is told once, until it says True again.
+    seconds mean that the downstream isn't well; of each listener that is told once, until it says True again. A function
+    that hangs for five minutes is passed over: then the next probe tells.
     """
 
     def __init__(
@@ -79,8 +82,8 @@ class Checkups:
         self._ways, self._clock, self._report = ways, clock, report
         #: Whose answer is waited for, and until when.
         self._until_ms: dict[int, float] = {}
-        #: Whose function is running, if it is waited for or not: no second one is started beside it.
-        self._running: set[int] = set()
+        #: Whose function is running, if it is waited for or not, and since when: no second one is started beside it.
+        self._running: dict[int, float] = {}
         self._said: dict[int, str] = {}
         self._unwell: set[int] = set()
 
@@ -96,7 +99,7 @@ class Checkups:
         self._until_ms[listener] = self._clock.mono_ms() + PATIENCE_MS
         if listener in self._running:
             return
-        self._running.add(listener)
+        self._running[listener] = self._clock.mono_ms()
         if function.is_async:
             self._ways.awaited(self._await(listener, function))
         else:
@@ -115,7 +118,7 @@ class Checkups:
                 why = f"no answer within {PATIENCE_MS / 1000:.0f} s"
             del self._until_ms[listener]
             self._note(listener, why)
-            found.append((listener, not why))
+            found.append((listener, not why or now_ms - self._running.get(listener, now_ms) >= NO_SAY_MS))
         return found
 
     def _note(self, listener: int, why: str) -> None:
@@ -145,7 +148,7 @@ class Checkups:
     def _end(self, listener: int, why: str) -> None:
         if listener in self._until_ms:
             self._said[listener] = why
-        self._running.discard(listener)
+        self._running.pop(listener, None)
 
 
 def _judged(answer: object) -> str:
