@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from redrive import DeadLetterNow, Record, RetryLater, RetryPolicy, Skip
+from redrive.core.breaker import ENOUGH_IN_A_ROW
 from redrive.core.commands import Run
 from redrive.core.failure import Kind
 from redrive.core.lane import Lane, ListenerState
@@ -148,13 +149,14 @@ def handled_as(shape, act, count, *, run=None, **options):
     pytest.fail(f"{escaped} would have ended the process")
 
 
-def run_of(count, *, of_tier=False, headers=()):
-    lane = Lane(TopicPartition("orders", 0), ListenerState(0, plan_of(), 2_000), None, OffsetMap(0))
+def run_of(count, *, of_tier=False, headers=(), first=0, breaker=True):
+    listener = ListenerState(0, plan_of(breaker=breaker), 2_000)
+    lane = Lane(TopicPartition("orders", 0), listener, None, OffsetMap(0))
     records = [
         SimRecord("orders", 0, offset, None, b'{"number": %d}' % offset, headers, 0)
-        for offset in range(count)
+        for offset in range(first, first + count)
     ]
-    run = Run(lane, 0, records, count, 1_000)
+    run = Run(lane, 0, records, first + count, 1_000)
     if of_tier:
         run.wakes_ms = [0] * count
     return run
@@ -193,6 +195,52 @@ def test_a_record_whose_handler_raises_has_failed_and_the_next_one_runs(shape, r
 
     assert (done, result.done, result.halt) == ([0, 2, 3], 4, "")
     assert [(failed.record.offset(), failed.signal) for failed in run.failures] == [(1, "")]
+
+
+def _fails_unless(*good):
+    def act(number):
+        if number not in good:
+            raise ConnectionError
+
+    return act
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_run_ends_with_the_failure_that_makes_fifty_in_a_row_so_that_the_breaker_hears_of_them(shape):
+    _, run, result = handled_as(shape, _fails_unless(), 1_000)
+
+    assert (result.done, result.halt, len(run.failures)) == (ENOUGH_IN_A_ROW, "row", ENOUGH_IN_A_ROW)
+    assert run.gate.is_shut
+    assert run.row(result.done) == ENOUGH_IN_A_ROW
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_success_in_between_begins_the_row_anew(shape):
+    _, run, result = handled_as(shape, _fails_unless(40, 80), 120)
+
+    assert (result.done, result.halt, len(run.failures)) == (120, "", 118)
+    assert run.row(120) == 39
+
+
+def test_a_run_after_fifty_in_a_row_tells_its_first_failure_and_one_that_succeeds_ends_that():
+    app = app_of(failing_below(70))
+    invoker = Invoker(app.resolve().listeners[0], VirtualClock(), threading.Event())
+    assert [invoker.run(run_of(60)).done for _ in range(3)] == [ENOUGH_IN_A_ROW, 1, 1]
+    assert invoker.run(run_of(10, first=70)).halt == ""
+    assert invoker.run(run_of(60)).done == ENOUGH_IN_A_ROW
+
+
+def failing_below(first_good):
+    def handle(order: Order) -> None:
+        if order.number < first_good:
+            raise ConnectionError
+
+    return handle
+
+
+def test_without_a_breaker_a_run_goes_on_however_many_fail():
+    _, run, result = handled_as("value", _fails_unless(), 200, run=run_of(200, breaker=False))
+    assert (result.done, result.halt, len(run.failures)) == (200, "", 200)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -208,6 +208,16 @@ def test_what_is_in_flight_when_it_begins_is_held_too(new, order):
     service.check_end()
 
 
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_what_succeeded_before_in_the_same_long_run_hides_no_outage(new, order):
+    """A handler that takes no time: a run has hundreds of records, and the outage begins in the midst of one."""
+    service = new(order=order, is_async=False, takes_ms=1.0).send().outage(after="15ms")
+    assert 100 < len(service.handled()) < RECORDS
+    assert service.climbed <= ENOUGH_ATTEMPTS
+    service.harness.advance("15m")
+    service.check_end()
+
+
 def test_a_declared_outage_leaves_the_ladder_untouched(new):
     service = new(failures=Failures(outage=Down)).send().outage()
     service.harness.advance("15m")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from redrive.core.breaker import is_evidence
 from redrive.core.commands import Again, Failed, Run, RunResult
 from redrive.core.dialects import read_envelope
 from redrive.core.failure import Failure, Kind
@@ -77,6 +78,8 @@ class Worker:
             self._end("again")
             return
         self.run.failures.append(failed)
+        if is_evidence(failed):
+            self.run.fails_at(self._done)
         self._world.truth.failed(self._plan, self.run.lane, failed)
         policy = self._plan.policy
         ends = kind is not Kind.TRANSIENT or policy.is_last(failed.attempt)

@@ -25,6 +25,8 @@ from redrive.core.failure import Kind
 
 #: So many attempts are judged whatever time they took.
 ENOUGH_ATTEMPTS = 100
+#: After so many failures in a row a worker tells each at once, and doesn't go on with its run meanwhile.
+ENOUGH_IN_A_ROW = 50
 #: So many are enough where they took `SLOW_MS`: a handler that waits for timeouts makes few a minute.
 ENOUGH_SLOW_ATTEMPTS = 20
 SLOW_MS = 10_000.0
@@ -66,6 +68,13 @@ def sign_of(failed: Failed) -> Sign:
     if kind in (Kind.TRANSIENT, Kind.OUTAGE):
         return "down"
     return "none" if kind is Kind.POISON else "other"
+
+
+def is_evidence(failed: Failed) -> bool:
+    """
+    Whether this failure counts against the downstream: that some records fail again and again says nothing of it.
+    """
+    return failed.attempt == 1 and sign_of(failed) == "down"
 
 
 class Breaker:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: `crashed` comes from the crash guard, the others from handlers.
 Signal = Literal["", "retry-later", "dead-letter", "skip", "crashed"]
 #: Why a run ended before its last record.
-Halt = Literal["", "outage", "budget", "again", "held", "cut"]
+Halt = Literal["", "outage", "budget", "again", "held", "row", "cut"]
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -58,7 +58,8 @@ class Gate:
 class Run:
     """
     Records of one lane, to be handled one after another. Owned by the engine; the worker that has it writes only
-    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable`, `outage`, `again` and `emitting`, and in the end `records`.
+    `iterator`, `started_mono_ms`, `failures`, `starts_ms`, `unreadable`, `outage`, `again`,
+    `emitting` and by `fails_at`, and in the end `records`.
 
     The worker walks `iterator` over `records`. That makes two things free for records that succeed: how far it came
     can be read from outside (`taken`), and it is stopped by moving the iterator to its end (`cut`).
@@ -71,6 +72,8 @@ class Run:
     """
 
     __slots__ = (
+        "_row",
+        "_row_end",
         "again",
         "budget",
         "count",
@@ -131,6 +134,7 @@ class Run:
         self.failures: list[Failed] = []
         self.starts_ms: list[float] = []
         self.outage: Failed | None = None
+        self._row = self._row_end = 0
         self.started_mono_ms: float | None = None
         #: When it was last seen to be at another record than the time before.
         self.moved_mono_ms = 0.0
@@ -157,6 +161,17 @@ class Run:
             return self.count - len(self.rest)
         # An iterator that was cut has nothing left either, but its records did not run.
         return 0 if self.is_cut else self.count - length_hint(self.iterator)
+
+    def fails_at(self, taken: int) -> bool:
+        """The worker's record, that many it has `taken` up, fails. False where others came through just before it."""
+        goes_on = taken == self._row_end + 1
+        self._row = self._row + 1 if goes_on else 1
+        self._row_end = taken
+        return goes_on
+
+    def row(self, done: int) -> int:
+        """How many of the first `done` records, the last ones, failed in a row."""
+        return min(self._row, done) if self._row_end == done else 0
 
     def is_stuck(self, mono_ms: float, since_ms: float) -> bool:
         """Whether the worker has been at one record for so long while others stand behind it that can be taken back."""

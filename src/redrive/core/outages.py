@@ -9,7 +9,7 @@ but for a probe that failed, which goes behind the others, since it may fail for
 from collections.abc import Mapping
 from math import ceil
 
-from redrive.core.breaker import sign_of
+from redrive.core.breaker import is_evidence, sign_of
 from redrive.core.commands import AskHealth, Command, Failed, Report, Run, RunResult
 from redrive.core.failure import Kind
 from redrive.core.lane import Lane, ListenerState
@@ -47,13 +47,15 @@ class Outages:
         run.failures.append(failed)
         return result.done + 1
 
-    def sifted(self, run: Run, failures: list[Failed], handled: int, now: Now) -> list[Failed]:
+    def sifted(
+        self, run: Run, failures: list[Failed], handled: int, now: Now, *, row: int = 0
+    ) -> list[Failed]:
         """
-        Hold what is to be held of these failures of a run, in which `handled` others came through. Gives those that are to
-        be routed.
+        Hold what is to be held of these failures of a run, in which `handled` others came through; the last `row` of them
+        failed after those. Gives those that are to be routed.
         """
         listener = run.lane.listener
-        self._opened(listener, handled, failures, now)
+        self._opened(listener, handled, failures, now, row)
         if listener.breaker.is_closed:
             return failures
         routed: list[Failed] = []
@@ -85,15 +87,18 @@ class Outages:
 
     # -- opening and closing -------------------------------------------------------------------------------------
 
-    def _opened(self, listener: ListenerState, handled: int, failures: list[Failed], now: Now) -> bool:
+    def _opened(
+        self, listener: ListenerState, handled: int, failures: list[Failed], now: Now, row: int = 0
+    ) -> bool:
         """Tell the breaker what a run brought. Whether that opened it."""
         breaker = listener.breaker
         if breaker.is_closed and not listener.plan.breaker:
             return False
         handled += sum(sign_of(failed) == "up" for failed in failures)
-        # First runs only: that some records fail again and again says nothing of the downstream.
-        down = [failed for failed in failures if failed.attempt == 1 and sign_of(failed) == "down"]
-        if not breaker.finished(handled, len(down), now.mono_ms):
+        down = [failed for failed in failures if is_evidence(failed)]
+        row = min(row, len(down))
+        is_opened = breaker.finished(handled, len(down) - row, now.mono_ms)
+        if not (breaker.finished(0, row, now.mono_ms) or is_opened):
             return False
         self._begin(
             listener, f"nearly all of its last attempts failed, the latest with {down[-1].failure.type}"

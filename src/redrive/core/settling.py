@@ -61,7 +61,7 @@ class Settling:
                 self._aftermath.handled(each.record)
         handled = count - len(failures)
         listener.counters.handled += handled
-        routed = self._outages.sifted(run, failures, handled, now)
+        routed = self._outages.sifted(run, failures, handled, now, row=run.row(done))
         fates = [self._route(run, failed, now) for failed in routed]
         # A record that moved on to a tier, or waits, hasn't ended yet: counted as finished it would hide that all die.
         ended = handled + len(routed) - sum(fate in _UNFINISHED for fate in fates)

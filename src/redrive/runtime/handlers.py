@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.core.breaker import ENOUGH_IN_A_ROW, is_evidence
 from redrive.core.commands import Again, Failed, Halt, Run, RunResult, Signal
 from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope
@@ -32,13 +33,23 @@ _PERMANENT = frozenset([Kind.PERMANENT])
 _STAYS = frozenset(["outage", "again"])
 
 
+class _Row:
+    """How many records of a listener failed in a row, as far as its workers see: they write it without a lock."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class _Failing:
     """The failures of one run: what they are, and whether the run has to end because of one."""
 
-    __slots__ = ("_clock", "_dead", "_failures", "_id_header", "_policy", "_run", "halt")
+    __slots__ = ("_clock", "_dead", "_failures", "_id_header", "_policy", "_row", "_run", "halt")
 
-    def __init__(self, run: Run, listener: Listener, clock: Clock) -> None:
+    def __init__(self, run: Run, listener: Listener, clock: Clock, row: _Row) -> None:
         self._run = run
+        self._row = row
         self._policy = listener.policy
         self._failures = listener.failures
         self._id_header = listener.id_header
@@ -94,7 +105,16 @@ class _Failing:
             if self._dead >= run.budget:
                 return self._halt("budget")
         # Later records of its lane may not run before it is known what becomes of it.
-        return self._policy.blocking is not None and self._halt("held")
+        if self._policy.blocking is not None:
+            return self._halt("held")
+        # A run may have thousands of records: in an outage it must not fail with all of them before the breaker hears of it.
+        return is_evidence(failed) and self._is_row() and self._halt("row")
+
+    def _is_row(self) -> bool:
+        """Whether so many failed in a row that the breaker should hear of each."""
+        run, row = self._run, self._row
+        row.count = row.count + 1 if run.fails_at(run.taken()) else 1
+        return row.count >= ENOUGH_IN_A_ROW and run.lane.listener.plan.breaker
 
     def _ends(self, kind: Kind, attempt: int) -> bool:
         return kind is Kind.PERMANENT or kind is Kind.POISON or self._policy.is_last(attempt)
@@ -133,6 +153,7 @@ class Invoker:
         self._clock = clock
         self._translator = translator
         self._read_hop = translator.read_hop
+        self._row = _Row()
         #: Set when the process ends: coroutines may be cancelled then.
         self._stop = stop
 
@@ -141,7 +162,7 @@ class Invoker:
         iterator = self._begin(run)
         if iterator is None:
             return RunResult(run, 0, 0.0, "cut")
-        failing = _Failing(run, self.listener, self._clock)
+        failing = _Failing(run, self.listener, self._clock, self._row)
         began_ms = self._clock.mono_ms()
         if run.is_of_tier or run.heads is not None or not self.listener.takes_value:
             last = self._each(run, iterator, failing)
@@ -160,7 +181,7 @@ class Invoker:
         iterator = self._begin(run)
         if iterator is None:
             return RunResult(run, 0, 0.0, "cut")
-        failing = _Failing(run, self.listener, self._clock)
+        failing = _Failing(run, self.listener, self._clock, self._row)
         began_ms = self._clock.mono_ms()
         takes_more = self.listener.takes_record or self.listener.time_limit_ms is not None
         if run.is_of_tier or run.heads is not None or takes_more:
@@ -347,6 +368,8 @@ class Invoker:
 
     def _end(self, run: Run, last: RawRecord | None, failing: _Failing, began_ms: float) -> RunResult:
         seconds = (self._clock.mono_ms() - began_ms) / 1000
+        if last is not None and not run.failures:
+            self._row.count = 0
         if run.emitting is not None:
             run.emitting.is_over = True
         if not failing.halt and not run.is_cut:
