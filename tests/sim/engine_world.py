@@ -379,7 +379,9 @@ class World:  # size: what happens to a process, a method each
             # waited for in vain, and for long.
             step_ms = 1.0 if moves != self._moves else min(2 * step_ms, 1_000.0)
             if self.engine.caution.guard.turn is None:
-                self.pass_time(min(3_600_000.0, max(1_000.0, self.engine.next_wake_ms - self.clock.wall_ms())))
+                self.pass_time(
+                    min(3_600_000.0, max(1_000.0, self.engine.next_wake_ms - self.clock.wall_ms()))
+                )
             else:
                 self.pass_time(step_ms)
         self._check_nothing_is_left()
