@@ -58,8 +58,14 @@ class Shop:
         ({"group_protocol": "classic", "membership": "static"}, "exits", {}),
         ({"group_protocol": "consumer"}, "is killed", {"order": "key", "concurrency": 8}),
         ({"group_protocol": "consumer"}, "segfaults", {"order": "none", "concurrency": 8, "is_async": True}),
+        ({"delivery": "exactly-once"}, "is killed", {"order": "key", "concurrency": 8}),
     ],
-    ids=["classic, exits, a function", "KIP-848, killed, by key", "KIP-848, segfaults, a coroutine"],
+    ids=[
+        "classic, exits, a function",
+        "KIP-848, killed, by key",
+        "KIP-848, segfaults, a coroutine",
+        "exactly once",
+    ],
 )
 def test_under_two_workers_a_killer_is_a_dead_letter_after_three_deaths(
     kafka, tmp_path, settings, kills, shape

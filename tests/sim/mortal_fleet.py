@@ -52,7 +52,15 @@ class MortalFleet:
     """A fleet of one listener; `policy`: of its retries."""
 
     def __init__(
-        self, *, partitions=1, seed=None, order="partition", concurrency=1, policy=None, processes=1
+        self,
+        *,
+        partitions=1,
+        seed=None,
+        order="partition",
+        concurrency=1,
+        policy=None,
+        processes=1,
+        delivery="at-least-once",
     ):
         self.runs, self.deaths, self.handled = Counter(), Counter(), Counter()
         self.sent: list[Task] = []
@@ -65,7 +73,7 @@ class MortalFleet:
         app = App("shop")
         policy = policy or RetryPolicy("5s", "30s")
         app.listener("orders", name="work", retry=policy, order=order, concurrency=concurrency)(self._work)
-        self.fleet = Fleet(partitions=partitions, seed=seed, app=app)
+        self.fleet = Fleet(partitions=partitions, seed=seed, app=app, delivery=delivery)
         self.reports = []
         self.wanted = processes
         self.replace()
@@ -151,6 +159,11 @@ class MortalFleet:
         return not self.open() and not self.fleet.not_committed()
 
     # -- what became of it ---------------------------------------------------------------------------------------
+
+    @property
+    def ends(self):
+        """How many processes records have killed."""
+        return len(self._dying)
 
     def letters(self, reason=None):
         """How many dead letters each task has, of one reason."""

@@ -45,10 +45,7 @@ class Caution:
         commits: Commits,
         taking: Taking,
         translator: Translator,
-        *,
-        is_on: bool = True,
     ) -> None:
-        self._is_on = is_on
         self.guard = CrashGuard(nonce, outbox)
         self._runs = runs
         self._commits = commits
@@ -59,8 +56,6 @@ class Caution:
         self, lane: Lane, ledger: Ledger = NO_LEDGER, ranges: Sequence[Range] = (), end: int | None = None
     ) -> None:
         """Begin with a partition of which it is known where it begins: nothing of it starts until its ledger is open."""
-        if not self._is_on:
-            return
         if ledger.nonce not in ("", self.guard.nonce):
             lane.listener.counters.unclean_ends += 1
         lane.watch = self.guard.watch(lane.key, ledger, lane.offsets.frontier, ranges, end)

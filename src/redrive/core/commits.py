@@ -126,8 +126,11 @@ class Commits:
         """How soon to look after a commit that records wait for; 0: it is on its way."""
         return 0.0 if self._sent and self._is_awaited else self._hurry_mono_ms - mono_ms
 
-    def due(self, lanes: Collection[Lane], now: Now) -> Commit | None:
-        """The next commit, when it is time for one, none is on its way and something changed."""
+    def due(self, lanes: Collection[Lane], now: Now, *, is_last: bool = False) -> Commit | None:
+        """
+        The next commit, when it is time for one, none is on its way and something changed. `is_last`: the lanes are about to
+        be let go.
+        """
         is_time = now.mono_ms >= self._next_mono_ms or self._ended >= self._records
         if not is_time and now.mono_ms < self._hurry_mono_ms:
             return None
@@ -137,7 +140,7 @@ class Commits:
             self._sent = {}
         if not self._round:
             self._begin_round(lanes if is_time else self._hurried)
-        self._fill()
+        self._fill(is_last=is_last)
         # The rest of a round follows as soon as this commit is answered.
         if self._round:
             self._next_mono_ms = now.mono_ms
@@ -231,12 +234,12 @@ class Commits:
         for lane in lanes:
             lane.acked = snapshots.get(lane.key, lane.acked)
 
-    def _fill(self) -> None:
+    def _fill(self, *, is_last: bool) -> None:
         """Take lanes from the round that fit into one commit; a suspect goes alone, and ends the round."""
         chars = 0
         while self._round:
             lane = self._round[0]
-            said = self._changed(lane) if lane.alive else None
+            said = self._changed(lane, is_last=is_last) if lane.alive else None
             if said is not None:
                 chars += len(said.snapshot[1]) + _ENTRY_CHARS
                 is_suspect = lane.key in self._suspects

@@ -272,31 +272,37 @@ class Watch:
     # -- commits -------------------------------------------------------------------------------------------------
 
     def ledger(self, offsets: OffsetMap) -> Ledger:
-        """What a commit of this moment must carry."""
-        if self.named >= 0 and offsets.is_finished(self.named):
-            self.named = -1
+        """
+        What a commit of this moment must carry. Nothing is concluded from `offsets` here, but when that commit is
+        acknowledged: a transaction may be aborted, and then they were never true.
+        """
+        named = -1 if offsets.is_finished(self.named) else self.named
         self._frontier = offsets.frontier
-        if self.crashes and self._frontier >= self.hi:
-            self.crashes = 0
-            fields: dict[str, object] = {"topic": self.key.topic, "partition": self.key.partition}
-            self._guard.report(Report("crash-suspicion-over", fields))
         if self._solo >= 0:
             self._known.add(self._solo)
-        if not self.crashes:
-            return Ledger(self._guard.nonce, solo=self._told)
-        return Ledger(self._guard.nonce, self.crashes, self.hi, self._ceil, self._told)
+        told = named if named >= 0 else self._solo
+        if not self.crashes or self._frontier >= self.hi:
+            return Ledger(self._guard.nonce, solo=told)
+        return Ledger(self._guard.nonce, self.crashes, self.hi, self._ceil, told)
 
     def closed(self, offsets: OffsetMap) -> Ledger:
         """What the last commit of a revoke or a shut-down must carry: whoever comes next finds no crash."""
+        solo, self._solo = self._solo, -1  # a suspect that is still at work has not killed the process
         ledger = self.ledger(offsets)
-        if not self.crashes:
-            return Ledger(solo=self.named)
-        # A suspect that is still at work has not killed the process.
-        return Ledger("", ledger.crashes, ledger.hi, -1, self.named)
+        self._solo = solo
+        if not ledger.crashes:
+            return Ledger(solo=ledger.solo)
+        return Ledger("", ledger.crashes, ledger.hi, -1, ledger.solo)
 
     def acked(self, ledger: Ledger, mono_ms: float) -> None:
         """The broker has the commit that carried this ledger, and no later one was sent."""
         self._acked = ledger
+        if ledger.solo < 0:
+            self.named = -1
+        if self.crashes and not ledger.crashes:
+            self.crashes = 0
+            fields: dict[str, object] = {"topic": self.key.topic, "partition": self.key.partition}
+            self._guard.report(Report("crash-suspicion-over", fields))
         self._known = {ledger.solo} if ledger.solo >= 0 and ledger.crashes >= SOLO_CRASHES else set()
         self._limit = max(self._limit, ledger.ceil) if ledger.crashes else NO_LIMIT
         self.is_free = not ledger.crashes and ledger.solo < 0 and self.named < 0

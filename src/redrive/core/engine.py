@@ -86,7 +86,7 @@ class Engine:
         self.outages = Outages(self._outbox, self.runs)
         self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath, self.outages)
         parts = (self.runs, self.commits, self._taking, plan.translator)
-        self.caution = Caution(nonce, self._outbox, *parts, is_on=units is None)
+        self.caution = Caution(nonce, self._outbox, *parts)
         #: Confirmed commits that resting lanes were told of.
         self._told = 0
         self._next_look_ms = 0.0

@@ -61,8 +61,7 @@ class Settings:
     #: behind. Empty: client id and the host's name. It must differ from host to host and outlive a restart.
     instance_id: str = ""
     #: `exactly-once`: the retry or dead letter of a record, what its handler emits, and the commit that passes it are one
-    #: transaction; a record that kills the process isn't found then. `at-least-once`: a crash between them may leave a second
-    #: copy.
+    #: transaction. `at-least-once`: a crash between them may leave a second copy.
     delivery: Delivery = "at-least-once"
     #: How long a start may take until Kafka answers; then the process ends, for its supervisor to see.
     start_timeout_ms: int = 60_000

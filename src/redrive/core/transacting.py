@@ -52,7 +52,7 @@ class Transacting:
         if claims or at_once:
             self._commits.hasten([*claims, *(lanes if at_once else ())], now)
         with _as_if_written(claims, int(now.wall_ms)):
-            commit = self._commits.due(lanes, now)
+            commit = self._commits.due(lanes, now, is_last=at_once)
         if commit is None:
             self._units.put_back(chosen, now)
             return None
