@@ -301,12 +301,28 @@ PLANTS = {
     ),
     "takes bad records for an outage": Plant(
         "core/outages.py",
-        "        if not breaker.finished(handled, len(down), now.mono_ms):\n",
-        "        down = failures\n        if not breaker.finished(0, len(down), now.mono_ms):\n",
+        "        is_opened = breaker.finished(handled, len(down) - row, now.mono_ms)\n",
+        "        down = failures\n        is_opened = breaker.finished(0, len(down), now.mono_ms)\n",
         (
             f"{_OUTAGES}::test_t_ret_1_one_record_of_twenty_that_fails_for_good_for_ten_minutes_never_holds_the_others[key]",
         ),
         "'outage|why|wait_s",
+    ),
+    "a run in an outage fails to its end before it tells": Plant(
+        "runtime/handlers.py",
+        "        return row.count >= ENOUGH_IN_A_ROW and",
+        "        return row.count < 0 and",
+        (
+            "tests/runtime/test_handlers.py::test_a_run_after_twenty_in_a_row_tells_its_first_failure_and_one_that_succeeds_ends_that",
+        ),
+        "60 != 20",
+    ),
+    "what succeeded in a run hides what failed at its end": Plant(
+        "core/settling.py",
+        "row=run.row(done)",
+        "row=0",
+        (f"{_OUTAGES}::test_what_succeeded_before_in_the_same_long_run_hides_no_outage[key]",),
+        "<= 100",
     ),
     "tries many at once in an outage": Plant(
         "core/breaker.py",

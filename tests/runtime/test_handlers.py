@@ -206,7 +206,7 @@ def _fails_unless(*good):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_run_ends_with_the_failure_that_makes_fifty_in_a_row_so_that_the_breaker_hears_of_them(shape):
+def test_a_run_ends_with_the_failure_that_makes_twenty_in_a_row_so_that_the_breaker_hears_of_them(shape):
     _, run, result = handled_as(shape, _fails_unless(), 1_000)
 
     assert (result.done, result.halt, len(run.failures)) == (ENOUGH_IN_A_ROW, "row", ENOUGH_IN_A_ROW)
@@ -216,13 +216,13 @@ def test_a_run_ends_with_the_failure_that_makes_fifty_in_a_row_so_that_the_break
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_success_in_between_begins_the_row_anew(shape):
-    _, run, result = handled_as(shape, _fails_unless(40, 80), 120)
+    _, run, result = handled_as(shape, _fails_unless(18, 36), 54)
 
-    assert (result.done, result.halt, len(run.failures)) == (120, "", 118)
-    assert run.row(120) == 39
+    assert (result.done, result.halt, len(run.failures)) == (54, "", 52)
+    assert run.row(54) == 17
 
 
-def test_a_run_after_fifty_in_a_row_tells_its_first_failure_and_one_that_succeeds_ends_that():
+def test_a_run_after_twenty_in_a_row_tells_its_first_failure_and_one_that_succeeds_ends_that():
     app = app_of(failing_below(70))
     invoker = Invoker(app.resolve().listeners[0], VirtualClock(), threading.Event())
     assert [invoker.run(run_of(60)).done for _ in range(3)] == [ENOUGH_IN_A_ROW, 1, 1]

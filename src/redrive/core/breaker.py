@@ -26,7 +26,7 @@ from redrive.core.failure import Kind
 #: So many attempts are judged whatever time they took.
 ENOUGH_ATTEMPTS = 100
 #: After so many failures in a row a worker tells each at once, and doesn't go on with its run meanwhile.
-ENOUGH_IN_A_ROW = 50
+ENOUGH_IN_A_ROW = 20
 #: So many are enough where they took `SLOW_MS`: a handler that waits for timeouts makes few a minute.
 ENOUGH_SLOW_ATTEMPTS = 20
 SLOW_MS = 10_000.0
