@@ -18,7 +18,15 @@ class Service:
     """A listener on `orders` that fails while a record's number is in `bad`. `ran`: numbers by key, in the order of runs."""
 
     def __init__(
-        self, after, *, blocking="key", order="key", delays=("1s",), cluster=None, delivery="at-least-once"
+        self,
+        after,
+        *,
+        blocking="key",
+        order="key",
+        delays=("1s",),
+        cluster=None,
+        delivery="at-least-once",
+        emits="",
     ):
         self.app = App("payments", delivery=delivery)
         self.bad = set()
@@ -30,6 +38,8 @@ class Service:
             self.ran[record.key].append(number)
             if number in self.bad:
                 raise TimeoutError(number)
+            if emits:
+                record.emit(emits, b"paid")
 
         self.harness = Harness(self.app, cluster=cluster)
 
@@ -106,6 +116,23 @@ def test_a_replay_that_fails_again_waits_in_front_and_blocks_again(service):
     at.bad.clear()
     at.harness.replay()
     assert (at.take(), at.letters()) == ([1, 2], [])
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_what_a_replay_emits_is_written_before_its_key_goes_on(service, delivery):
+    at = service("block", delivery=delivery, emits="receipts")
+    at.bad = {1}
+    at.send(a=[1, 2])
+    at.harness.advance("2s")
+    at.take()
+    at.bad.clear()
+    at.harness.cluster.create_topic("receipts")
+    at.harness.cluster.faults.refuse_writes("receipts", 3)
+    at.harness.replay()
+    at.harness.advance("100ms")
+    assert at.take() == [1]
+    at.harness.advance("10s")
+    assert at.take() == [2]
 
 
 def test_a_discarded_letter_frees_its_key_without_a_run(service):

@@ -56,9 +56,8 @@ class Settling:
         run.settled = done
         self._commits.ended(count)
         for each in emitted:
+            each.then = self._aftermath.handled if run.lane.frees else None
             self._successors.emit(run.lane, each)
-            if run.lane.frees:
-                self._aftermath.handled(each.record)
         handled = count - len(failures)
         listener.counters.handled += handled
         routed = self._outages.sifted(run, failures, handled, now, row=run.row(done))

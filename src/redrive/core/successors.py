@@ -211,8 +211,10 @@ class Successors:
                 pending.parked.answered(pending)
             elif pending.is_dead_letter:
                 lane.letter_written(record, int(now.wall_ms))
-            elif pending.emitted is None or pending.emitted.was_last():
+            elif (emitted := pending.emitted) is None or emitted.was_last():
                 lane.finish(record.offset())
+                if emitted is not None and emitted.then is not None:
+                    emitted.then(record)
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
