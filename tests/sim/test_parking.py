@@ -11,6 +11,7 @@ from redrive.core.commands import RunResult
 from redrive.core.dialects import write_headers
 from redrive.core.envelope import Envelope
 from redrive.core.metadata import HEADS_MOST
+from redrive.core.notices import Notice, Posted
 from redrive.core.record import TopicPartition
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
@@ -45,6 +46,22 @@ class Service:
             for number in values:
                 self.harness.send("orders", number, key=key)
 
+    def skip(self, topic, offset):
+        """A person wants to get past a record, and the process reads it."""
+        process = self.harness._processes[0]
+        now = self.harness.clock.now()
+        notice = Notice(
+            "skip",
+            "payments",
+            process.engine._identity(topic),
+            ((offset, offset + 1),),
+            "ann",
+            int(now.wall_ms),
+            "job",
+            "",
+        )
+        process.engine.notices.post([Posted("notice:0", TopicPartition(topic, 0), notice)], now)
+
     def take(self, key="a"):
         """What ran of a key since the last look."""
         return self.ran.pop(key.encode(), [])
@@ -64,6 +81,20 @@ def service():
     yield make
     for each in made:
         each.harness.close()
+
+
+def test_a_parked_record_that_is_skipped_lets_those_of_its_key_go_on(service):
+    at = service("1m")
+    at.bad = {1}
+    at.send(a=[1, 2, 3])
+    at.harness.advance("3s")
+    assert (len(at.take()), at.parked()) == (1, [1, 2, 3])
+    at.skip("orders.parked", 0)
+    at.harness.advance("10s")
+    assert at.take() == [(2, 1), (3, 1)]
+    at.send(a=[4])
+    at.harness.advance("10s")
+    assert (at.take(), at.parked()) == ([(4, 1)], [1, 2, 3])
 
 
 def test_a_key_is_parked_that_waits_for_longer_than_is_held(service):

@@ -283,3 +283,20 @@ def test_a_topic_that_the_group_does_not_read_is_refused():
         TopologyError, match="'payments' is none of the topics that shop reads: orders, refunds"
     ):
         find(group.desk, group.plan, Position("payments", 0, 1))
+
+
+def test_a_record_whose_copy_is_parked_is_skipped_there():
+    app = App("shop")
+
+    @app.listener("orders", retry=RetryPolicy("1h", blocking="key", park=True), order="key")
+    def charge(number: int) -> None:
+        pass
+
+    cluster = SimCluster()
+    for topic in ("orders", "orders.parked"):
+        cluster.create_topic(topic, 1)
+    cluster.append("orders.parked", b"7")
+    plan = plan_group(app.resolve(), SETTINGS, cluster.topics)
+    desk = Desk(cluster.admin(), cluster.log(), cluster.clock)
+    found = find(desk, plan, Position("orders.parked", 0, 0))
+    assert (found.record.value(), found.listener.source) == (b"7", "orders")

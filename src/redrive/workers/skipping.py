@@ -55,7 +55,8 @@ def find(desk: Desk, group: GroupPlan, at: Position) -> Skippable | str:
 
 def _listener_of(group: GroupPlan, topic: str) -> ListenerPlan:
     for listener in group.listeners:
-        if topic in {listener.source, *(tier.topic for tier in (*listener.tiers, *listener.drained))}:
+        own = {listener.source, listener.parked} - {""}
+        if topic in own or topic in {tier.topic for tier in (*listener.tiers, *listener.drained)}:
             return listener
     raise TopologyError(
         f"{topic!r} is none of the topics that {group.group} reads: {', '.join(group.topics)}"
