@@ -369,6 +369,20 @@ def test_nothing_starts_before_the_parked_partition_is_here_and_was_read():
     assert [run.lane.key for run in world.engine.runs] == [TWIN]
 
 
+def test_a_parked_partition_that_was_made_anew_is_read_to_its_end_too():
+    world = pair()
+    world.assign(TWIN, SOURCE)
+    world.engine.lanes[TWIN].next_offset = 9
+    world.engine.log_was_cut(TWIN, 0, end=1)
+    world.truth.began(world.engine.lanes[TWIN], 0, ())
+    world.truth.handled(world.engine.lanes[SOURCE], 0)  # its copy stands for it
+    world.fetch(SOURCE)
+    world.pass_time(1_000)
+    assert not world.engine.runs
+    world.engine.fetched(TWIN, list(world.cluster.partition(TWIN)), world.clock.now())
+    assert [run.lane.key for run in world.engine.runs] == [TWIN]
+
+
 def test_a_key_is_free_when_a_commit_told_of_its_last_copy():
     world = pair()
     world.assign(TWIN, SOURCE)

@@ -256,10 +256,10 @@ class Engine:
         lanes = self.parks.with_sources(self.lanes[key] for key in keys if key in self.lanes)
         return all(lane.runs == 0 and lane.pending == lane.waiting for lane in lanes)
 
-    def log_was_cut(self, key: TopicPartition, earliest: int) -> int:
+    def log_was_cut(self, key: TopicPartition, earliest: int, end: int = 0) -> int:
         """
         The next offset of a partition doesn't exist any more; the log begins at `earliest` now, and is fetched from
-        there. How many records were lost; of a partition that was to begin wherever its log does, none.
+        there. `end`: what that of a parked partition ends with. How many records were lost; of a partition that was to begin wherever its log does, none.
 
         What was fetched before is kept: it runs, and its successors are waited for. Only where the log begins *below*
         (cut at its end, or made anew) nothing that is known of it holds.
@@ -267,7 +267,7 @@ class Engine:
         lane = self.lanes[key]
         wanted = lane.next_offset
         if earliest < wanted:
-            self.assigned({key: Start(earliest)})
+            self.assigned({key: Start(earliest, end=end)})
             self._resume([self.lanes[key]])
             return 0
         lane.next_offset = earliest
