@@ -19,6 +19,7 @@ from redrive.runtime.ports import NewTopic
 from redrive.runtime.provisioning import compare
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.sim.cluster import SimCluster
+from redrive.sim.transactor import SimTransactor
 
 #: More steps than this in a second of virtual time are a spin: the pump is to wait a millisecond or two at least.
 STEPS_A_SECOND = 2_100
@@ -97,14 +98,14 @@ class Process:
         self.member = cluster.source("shop")
         invokers = [Invoker(listener, self.clock, threading.Event()) for listener in resolved.listeners]
         self.handlers = InTurn(invokers, self.clock)
-        self.engine = Engine(
-            plan_group(resolved, settings, cluster.topics), cluster.counts, identity, fresh_nonce()
-        )
+        plan = plan_group(resolved, settings, cluster.topics)
+        self.engine = Engine(plan, cluster.counts, identity, fresh_nonce())
         self.pump = Pump(
             engine=self.engine,
             source=source(self.member),
             sink=sink(cluster.sink()),
             executor=executor(self.handlers),
+            transactor=None if self.engine.transacting is None else SimTransactor(cluster, plan.group),
             cluster=admin(cluster.admin()),
             clock=self.clock,
             settings=PumpSettings(
