@@ -111,7 +111,11 @@ class KafkaTransactor:
         with contextlib.suppress(_Unknown):  # said again to the first that asks for anything
             self._become_ready()
         while (asked := self._inbox.get()) is not None and is_usable:
-            outcome = self._outcome(*asked)
+            try:
+                outcome = self._outcome(*asked)
+            except BaseException as error:  # without an outcome the pump would wait for ever
+                detail = f"the producer failed and could not be made anew ({type(error).__name__}: {error})"
+                outcome = Fenced(asked[0].number, detail, is_final=True)
             is_usable = not (isinstance(outcome, Fenced) and outcome.is_final)
             self._outcomes.put(outcome)
 
