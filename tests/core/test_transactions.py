@@ -105,6 +105,15 @@ def _named(at: _At, transaction: Transaction, refused: dict[Any, Refusal]) -> Ab
     return Aborted(transaction.number, "aborted", writes)
 
 
+def test_one_that_goes_alone_and_can_not_be_told_of_yet_lets_others_by():
+    at, single, fresh = _At(), _Token("single"), _Token("fresh")
+    at.put(_unit(single, alone=True), _unit(fresh))
+    turns = [at.transactions.choose(at.now, at_once=True)[0]]
+    at.transactions.put_back(turns[0], at.now)
+    turns.append(at.transactions.choose(at.now, at_once=True)[0])
+    assert [unit[0].token for chosen in turns for unit in chosen] == [single, fresh]
+
+
 def test_writes_of_one_moment_share_a_transaction_and_one_waits_a_little_for_others():
     at, one, other = _At(), _Token("one"), _Token("other")
     at.put(_unit(one))

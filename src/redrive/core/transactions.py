@@ -96,6 +96,8 @@ class Transactions:
         self._since_mono_ms = 0.0
         #: Cut out of aborted transactions, or to go alone; each is a transaction, before anything fresh.
         self._portions: deque[list[Unit]] = deque()
+        #: One of them can't be told of yet: what is fresh may be what it waits for, and has the next turn.
+        self._lets_fresh_by = False
         self._shunned: dict[str, _Shunned] = {}
         self._out: tuple[int, list[Unit]] | None = None
         self._pause_until_mono_ms = 0.0
@@ -122,7 +124,8 @@ class Transactions:
         answers: list[Answer] = []
         if self._new:
             self._take_in(now, answers)
-        if self._portions:
+        lets_fresh_by, self._lets_fresh_by = self._lets_fresh_by and bool(self._fresh), False
+        if self._portions and not lets_fresh_by:
             chosen = self._portions.popleft()
         elif self._fresh and (at_once or self._is_time(now)):
             chosen = self._front()
@@ -153,6 +156,7 @@ class Transactions:
         for unit in units:
             if unit[0].alone or self._shunned.keys() & _topics(unit):
                 self._portions.append([unit])
+                self._lets_fresh_by = True
             else:
                 self._fresh.append(unit)
 
