@@ -47,7 +47,9 @@ class Shop:
             self.cluster.append("orders", json.dumps(number).encode(), key=b"%d" % number)
 
     def fill(self):
-        for _ in range(30):  # it learns that they take no time, so that it isn't worth while to pause the consumer
+        for _ in range(
+            30
+        ):  # it learns that they take no time, so that it isn't worth while to pause the consumer
             self.send(1)
             self.process.run(10)
         self.process.run(6_000)  # all of that is committed
@@ -78,7 +80,9 @@ def test_a_transaction_on_its_way_is_not_waited_for_by_polling(order):
 
 
 def test_a_commit_that_a_record_waits_for_is_looked_after_without_waiting():
-    shop = Shop("at-least-once", order="key", concurrency=4, retry=RetryPolicy("100ms", blocking="key")).fill()
+    shop = Shop(
+        "at-least-once", order="key", concurrency=4, retry=RetryPolicy("100ms", blocking="key")
+    ).fill()
     assert shop.process.engine.commits.awaited_in_ms(shop.process.clock.mono_ms()) <= 0
     shop.process.steps(100)
     assert shop.single() == {0.0}
