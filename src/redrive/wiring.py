@@ -285,7 +285,7 @@ def _pumping(
     conf = consumer_conf(user, group=app.group, protocol=parts.protocol, instance_id=parts.instance)
     pump = Pump(
         engine=Engine(parts.plan, parts.counts, parts.identity, fresh_nonce()),
-        source=KafkaSource(conf),
+        source=KafkaSource(conf, tells_membership=transactor is not None),
         sink=sink,
         executor=Executors(invokers, asyncio.get_running_loop()),
         cluster=parts.cluster,

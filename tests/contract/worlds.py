@@ -135,7 +135,8 @@ class KafkaWorld:
         user = {**self._user, "max.poll.interval.ms": _MAX_POLL_MS}
         if self._protocol == "classic":
             user |= {"heartbeat.interval.ms": 300, "session.timeout.ms": _MAX_POLL_MS}
-        source = KafkaSource(consumer_conf(user, group=group, protocol=self._protocol))
+        conf = consumer_conf(user, group=group, protocol=self._protocol)
+        source = KafkaSource(conf, tells_membership=True)
         self._open.append(source.close)
         return source
 

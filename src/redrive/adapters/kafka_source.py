@@ -51,13 +51,15 @@ _UNREACHABLE = frozenset([KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, K
 
 class KafkaSource:
     """
-    One consumer of the client, owned by one thread. `conf` comes from `kafka_settings.consumer_conf`.
+    One consumer of the client, owned by one thread. `conf` comes from `kafka_settings.consumer_conf`. `tells_membership`:
+    a transactor needs it; each poll then asks another thread of the client and waits for it with the GIL held.
 
     Both group protocols: under the classic one with an eager assignor an assignment is whole, under KIP-848 it comes
     in parts; the events say the same either way.
     """
 
-    def __init__(self, conf: Mapping[str, Any]) -> None:
+    def __init__(self, conf: Mapping[str, Any], *, tells_membership: bool = False) -> None:
+        self._tells_membership = tells_membership
         self._incremental = conf.get("group.protocol") == "consumer"
         self._membership = Right(Operation.READ, Resource.GROUP, str(conf["group.id"]))
         self._answers: list[tuple[int, dict[TopicPartition, Refusal]]] = []
@@ -98,7 +100,8 @@ class KafkaSource:
             self._look_whether_joined()
         if self._broken is not None:
             raise self._broken
-        self.membership = self.client.consumer_group_metadata()
+        if self._tells_membership:
+            self.membership = self.client.consumer_group_metadata()
         return self._by_partition(batch) if batch else []
 
     def problems(self) -> list[SourceProblem]:
