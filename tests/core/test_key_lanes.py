@@ -28,9 +28,9 @@ def lanes_by(order="key", blocking=None, heads=None):
     return KeyLanes(lane_key(order, blocking), Heads({}) if heads is None else heads)
 
 
-def take(lanes, most=1_000, now_ms=0.0, may_start=float("inf"), rested=None):
+def take(lanes, most=1_000, now_ms=0.0, may_start=float("inf"), rested=None, **options):
     rested = [] if rested is None else rested
-    return lanes.take(most, now_ms, may_start, lambda lane, due_ms: rested.append((lane, due_ms)))
+    return lanes.take(most, now_ms, may_start, lambda lane, due_ms: rested.append((lane, due_ms)), **options)
 
 
 def test_records_of_a_key_are_taken_in_their_order_and_those_of_others_beside_them():
@@ -111,6 +111,14 @@ def test_a_lane_whose_first_record_waits_rests_until_it_is_woken_and_others_go_o
     assert offsets_of(take(lanes, now_ms=6_000)) == []
     lanes.wake(rested[0][0])
     assert offsets_of(take(lanes, now_ms=6_000)) == [0, 1]
+
+
+def test_while_only_failed_records_may_run_the_lane_of_a_parked_key_is_looked_at_all_the_same():
+    lanes, rested = lanes_by(blocking="key"), []
+    lanes.held = {b"parked"}
+    lanes.add([record_of(0, b"new"), record_of(1, b"parked")])
+    assert offsets_of(take(lanes, rested=rested, only_heads=True)) == []
+    assert [lane.key for lane, _ in rested] == [b"parked"]
 
 
 def test_what_has_to_be_told_rests_after_its_due_until_a_commit_told_of_this_very_attempt():

@@ -128,7 +128,8 @@ class KeyLanes:  # size: what happens to lanes, a method each
         """
         Take up to `most` records of lanes in their turn, from each as many as fit: a worker handles them one after another.
 
-        `may_start`: only offsets below it. `only_heads`: only records that failed before; woken lanes are the first in turn.
+        `may_start`: only offsets below it. `only_heads`: only records that failed before, while lanes of held keys rest as ever;
+        woken lanes are the first in turn.
         `rest(lane, due_ms)` is told of each lane whose front waits until then; -1: until a commit has told what is known of it.
         """
         taken = Taken()
@@ -138,7 +139,7 @@ class KeyLanes:  # size: what happens to lanes, a method each
             if len(taken.records) >= most:
                 break
             lane = ready.popleft()
-            if only_heads and heads.get(lane.queue[0].offset()) is None:
+            if only_heads and heads.get(lane.queue[0].offset()) is None and not self._is_held(lane):
                 later.append(lane)
                 continue
             if (heads or self.held is not None) and self._must_rest(lane, now_ms, rest):
@@ -168,7 +169,7 @@ class KeyLanes:  # size: what happens to lanes, a method each
         return lowest
 
     def _must_rest(self, lane: KeyLane, now_ms: float, rest: Callable[[KeyLane, int], None]) -> bool:
-        if self.held is not None and lane.key in self.held:
+        if self._is_held(lane):
             waits: int | None = NEVER_MS
         else:
             waits = self._heads.wait_of(lane.queue[0].offset(), now_ms)
@@ -177,6 +178,9 @@ class KeyLanes:  # size: what happens to lanes, a method each
         self._resting.add(lane)
         rest(lane, waits)
         return True
+
+    def _is_held(self, lane: KeyLane) -> bool:
+        return self.held is not None and lane.key in self.held
 
     def _take_of(self, lane: KeyLane, most: int, may_start: float, taken: Taken) -> None:
         queue, records, lanes, heads = lane.queue, taken.records, taken.lanes, self._heads
