@@ -234,3 +234,16 @@ def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_is_kept_and_run
     world.pass_time(5_001)
     ran = [record.offset() for run in world.engine.runs for record in run.records]
     assert ran == list(range(8))
+
+
+def test_a_commit_tells_what_running_runs_have_finished_up_to_its_moment():
+    world = World(plan_of(), partitions=1)
+    world.assign(ORDERS)
+    world.append("orders", count=10)
+    world.fetch(ORDERS)
+    interval_ms = world.plan.commit_interval_ms
+    world.answer_commit()  # opens the ledger
+    world.pass_time(interval_ms - 50)
+    world.work(0, 0, ["ok"] * 4)
+    world.pass_time(50)
+    assert [commit.offsets[ORDERS][0] for commit in world.commits] == [4]

@@ -122,6 +122,10 @@ class Commits:
         self._hurry_mono_ms = min(self._hurry_mono_ms, max(now.mono_ms, self._refused_until_mono_ms))
         self._hurried[lane] = None
 
+    def is_time(self, now: Now) -> bool:
+        """Whether a round over all lanes is about to begin."""
+        return not self._sent and now.mono_ms >= self._next_mono_ms
+
     def awaited_in_ms(self, mono_ms: float) -> float:
         """How soon to look after a commit that records wait for; 0: it is on its way."""
         return 0.0 if self._sent and self._is_awaited else self._hurry_mono_ms - mono_ms

@@ -199,6 +199,8 @@ class Engine:
                 self._dispatch(listener, now)
         if self.caution.guard.watched:
             self.caution.tick(self.lanes, now)
+        if self.runs and self.commits.is_time(now):
+            self.harvest(now)  # else a crash would repeat what was finished since the last look, too
         commits = self.transacting or self.commits
         if (command := commits.due(self.lanes.values(), now)) is not None:
             self._outbox.append(command)
