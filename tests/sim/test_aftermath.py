@@ -150,6 +150,21 @@ def test_a_discarded_letter_frees_its_key_without_a_run(service):
     assert 1 not in at.take()
 
 
+@pytest.mark.parametrize("how", ["replay", "discard"])
+def test_a_key_is_free_though_its_letter_was_resolved_before_it_was_known_to_be_written(service, how):
+    at = service("block")
+    at.bad = {1}
+    at.harness.cluster.faults.acks_are_held = True
+    at.send(a=[1, 2])
+    at.harness.advance("2s")
+    at.take()
+    at.bad.clear()
+    assert getattr(at.harness, how)().done == 1
+    at.harness.cluster.faults.acks_are_held = False
+    at.harness.advance("1s")
+    assert (at.take()[-1], at.letters()) == (2, [])
+
+
 def test_only_the_letter_of_its_own_key_frees_a_key(service):
     at = service("block")
     at.bad = {1, 3}

@@ -26,6 +26,7 @@ class Heads:
         "_told_most",
         "dues_ms",
         "dying",
+        "freed",
     )
 
     def __init__(self, restored: Mapping[int, Head]) -> None:
@@ -36,6 +37,8 @@ class Heads:
         self._must_tell: set[int] = {offset for offset, head in restored.items() if head.is_dead}
         #: Records whose dead letter is on its way: those behind them wait for that, and then for a person.
         self.dying: set[int] = set()
+        #: Those of them for which nobody is to wait.
+        self.freed: set[int] = set()
         #: When records may begin that failed elsewhere, by what their headers say: no commit has to tell it.
         self.dues_ms: dict[int, int] = {}
         self._told: Mapping[int, Head] | None = None
@@ -70,6 +73,7 @@ class Heads:
     def drop(self, offset: int) -> None:
         """The record is finished."""
         self.dying.discard(offset)
+        self.freed.discard(offset)
         self.dues_ms.pop(offset, None)
         if self._heads.pop(offset, None) is not None:
             self._envelopes.pop(offset, None)

@@ -386,6 +386,9 @@ class Lane:
             self.finish(offset)
             return
         self.heads.died(offset, now_ms)
+        if offset in self.heads.freed:
+            self.free(offset, record.key())
+            return
         if (
             self.keys is not None
             and self.keys.looks_behind
@@ -396,6 +399,10 @@ class Lane:
 
     def free(self, offset: int, key: bytes | None) -> None:
         """What waits for this dead letter goes on. Nothing, when none does."""
+        if offset in self.heads.dying:
+            # It was replayed before we heard that it is written.
+            self.heads.freed.add(offset)
+            return
         if not self.heads.is_dead(offset) or self.keys is None:
             return
         lane = self.keys.lane_at(offset, key)
