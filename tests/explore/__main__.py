@@ -1,70 +1,74 @@
 """
-Plays worlds until they are through, or one of them breaks a promise.
+Plays worlds until they are through, and tells of those that break a promise.
 
     scripts/explore                     # 3,000 worlds
     scripts/explore --minutes 60        # as many as fit
     scripts/explore --seed 1234         # one world again, told step by step
+    scripts/explore --planted           # how many worlds it takes to find each planted fault
 """
 
 import argparse
 import os
 import random
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from itertools import count, islice
 
-from tests.explore.shrinking import shrunk
-from tests.explore.world import Story, play, script_of, told
-
-#: Worlds that a job plays at a time.
-CHUNK = 20
+from tests.explore.exploring import Tally, explore, shortest
+from tests.explore.steps import KINDS
+from tests.explore.world import play, script_of
 
 
-def play_some(seeds: range) -> list[Story]:
-    """Those of these worlds that went wrong."""
-    stories = (play(seed, *script_of(seed)) for seed in seeds)
-    return [story for story in stories if story is not None]
+def main() -> int:
+    asked = _parser().parse_args()
+    if asked.seed is not None:
+        return replay(asked.seed)
+    if asked.planted is not None:
+        from tests.planted.exploring import hunt
 
+        return hunt(asked.planted, asked.worlds or 3_000, asked.processes)
+    first = random.SystemRandom().randrange(1_000_000_000) if asked.first is None else asked.first
+    worlds = asked.worlds or (None if asked.minutes else 3_000)
+    passed_s = 0.0
 
-def shortest(story: Story) -> Story:
-    """The same failure with as few steps as can be found."""
-    steps = shrunk(story.steps, lambda steps: _promise(play(story.seed, story.shape, steps)) == story.promise)
-    return play(story.seed, story.shape, steps) or story
+    def tell(tally: Tally, seconds: float) -> None:
+        nonlocal passed_s
+        passed_s = seconds
+        if sys.stderr.isatty():
+            print(f"\r{_rate(tally, seconds)}", end="", file=sys.stderr)
 
-
-def explore(worlds: int | None, minutes: float | None, first_seed: int, jobs: int) -> tuple[int, list[Story]]:
-    """How many worlds were played, and what went wrong: the first one of each promise."""
-    began_s, played = time.monotonic(), 0
-    found: dict[str, Story] = {}
-    starts = count(first_seed, CHUNK)
-    with ProcessPoolExecutor(jobs) as pool:
-        rounds = islice(starts, -(-worlds // CHUNK)) if worlds else starts
-        for batch in _batches(rounds, jobs * 2):
-            for stories in pool.map(play_some, [range(start, start + CHUNK) for start in batch]):
-                played += CHUNK
-                for story in stories:
-                    found.setdefault(story.promise, story)
-            passed_s = time.monotonic() - began_s
-            print(
-                f"\r{played:,} worlds, {played / passed_s:.1f}/s, {len(found)} kinds of failure",
-                end="",
-                file=sys.stderr,
-            )
-            if minutes and passed_s > minutes * 60:
-                break
+    tally = explore(
+        worlds=worlds,
+        minutes=asked.minutes,
+        first=first,
+        processes=asked.processes,
+        stops_at_first=asked.until_found,
+        watches=not asked.until_found,
+        tell=tell,
+    )
     print(file=sys.stderr)
-    return played, list(found.values())
+    if asked.until_found:
+        return _tell_first(tally, first)
+    for story in tally.kinds():
+        print(shortest(story))
+        print(f"  again: scripts/explore --seed {story.seed}\n")
+    print(f"{_rate(tally, passed_s)}, from seed {first}, on {asked.processes} processes")
+    _tell_reach(tally)
+    return 1 if tally.stories else 0
 
 
-def _batches(starts: Iterator[int], size: int) -> Iterator[list[int]]:
-    while batch := list(islice(starts, size)):
-        yield batch
-
-
-def _promise(story: Story | None) -> str:
-    return story.promise if story else ""
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/explore", description=__doc__.split("\n\n")[0].strip())
+    parser.add_argument("--worlds", type=int, help="how many worlds (3,000)")
+    parser.add_argument("--minutes", type=float, help="as many worlds as fit into this time")
+    parser.add_argument("--seed", type=int, help="play this world again and tell it")
+    parser.add_argument("--from", dest="first", type=int, help="the first seed; any by default")
+    parser.add_argument("--until-found", action="store_true", help="end with the first world that goes wrong")
+    parser.add_argument(
+        "--planted", nargs="?", const="", metavar="NAME", help="find this planted fault, or all of them"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="worlds at once (the cores)"
+    )
+    return parser
 
 
 def replay(seed: int) -> int:
@@ -72,7 +76,7 @@ def replay(seed: int) -> int:
     shape, steps = script_of(seed)
     print(f"seed {seed}: {shape}")
     for number, step in enumerate(steps, 1):
-        print(f"  {number:3}. {told(step)}")
+        print(f"  {number:3}. {step}")
     story = play(seed, shape, steps)
     if story is None:
         print("every promise was kept")
@@ -82,24 +86,37 @@ def replay(seed: int) -> int:
     return 1
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/explore", description=__doc__.split("\n\n")[0].strip())
-    parser.add_argument("--worlds", type=int, help="how many worlds (3,000)")
-    parser.add_argument("--minutes", type=float, help="as many worlds as fit into this time")
-    parser.add_argument("--seed", type=int, help="play this world again and tell it")
-    parser.add_argument("--from", dest="first", type=int, help="the first seed; any by default")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        return replay(asked.seed)
-    first = random.SystemRandom().randrange(1_000_000_000) if asked.first is None else asked.first
-    worlds = asked.worlds or (None if asked.minutes else 3_000)
-    played, stories = explore(worlds, asked.minutes, first, asked.jobs)
-    for story in stories:
-        print(shortest(story))
-        print(f"  again: scripts/explore --seed {story.seed}\n")
-    print(f"{played:,} worlds from seed {first}: {len(stories)} kinds of failure")
-    return 1 if stories else 0
+def _rate(tally: Tally, seconds: float) -> str:
+    failures = len(tally.kinds())
+    return f"{tally.worlds:,} worlds, {tally.worlds / max(seconds, 1e-3):.1f}/s, {failures} kinds of failure"
+
+
+def _tell_first(tally: Tally, first: int) -> int:
+    """How many worlds it took to find something, and what."""
+    if not tally.stories:
+        print(f"nothing in {tally.worlds} worlds")
+        return 0
+    story = tally.stories[0]
+    print(f"{story.seed - first + 1} worlds: {story.told}")
+    return 1
+
+
+def _tell_reach(tally: Tally) -> None:
+    """What was covered."""
+    coverage = tally.coverage
+    never = coverage.never_called()
+    print(f"\nsteps: {_counts(tally.steps)}")
+    print(f"never drawn: {', '.join(sorted({*KINDS, 'send'} - tally.steps.keys())) or 'none'}")
+    print(f"\nwhat processes told: {_counts(tally.reports)}")
+    print(f"\ncommands of the engine, in each 25th world: {_counts(coverage.commands)}")
+    print(
+        f"functions of the core that these called: {len(coverage.calls)} of {len(coverage.calls) + len(never)}"
+    )
+    print(f"not called: {', '.join(never)}")
+
+
+def _counts(counter: "dict[str, int]") -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in sorted(counter.items()))
 
 
 if __name__ == "__main__":

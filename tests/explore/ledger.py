@@ -1,15 +1,17 @@
 """What every world must keep to, whatever happens in it; checked after each step and at its end."""
 
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 from redrive.core.dialects import read_envelope
+from redrive.core.envelope import Envelope
 from redrive.core.metadata import decode_metadata, identity_of
 from redrive.core.record import TopicPartition
 from redrive.sim.records import SimRecord
-from tests.explore.shop import BEGAN, FAILED, HANDLED, Run, Shape, Shop, Task
+from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
+from tests.explore.shop import AWAY, BEGAN, FAILED, HANDLED, MAILS, Run, Shop
+from tests.explore.steps import Kind, Step
 from tests.sim.fleet import KILLS_TO_BLAME, Fleet
-
-SOURCE, DLQ = "orders", "orders.dlq"
 
 
 class Broken(Exception):
@@ -20,141 +22,355 @@ class Broken(Exception):
         self.promise = promise
 
 
+class Account(NamedTuple):
+    """One record that was sent. `line`: the events that it stands in line with, itself among them; None: with none."""
+
+    record: SimRecord
+    task: Task | None
+    listener: ListenerShape
+    line: list[str] | None
+
+
+#: A copy of an event on a topic of ours: whether it was replayed, and after how many attempts it was written; _PARKED for
+#: any that is parked.
+Copy = tuple[str, bool, int]
+_PARKED = -1
+
+
 class Ledger:
     """All records of one world: those sent, what handlers did with them, what was written for them, what was committed."""
 
     def __init__(self, shape: Shape, shop: Shop, fleet: Fleet) -> None:
         self._shape, self._shop, self._fleet = shape, shop, fleet
-        #: The tasks that were sent, by event; None: garbage.
-        self.sent: dict[str, Task | None] = {}
-        self._line_of: dict[str, list[str]] = {}
-        self._lines: dict[str, list[str]] = defaultdict(list)
+        self.sent: dict[str, Account] = {}
+        self._lines: dict[tuple[str, int, bytes | None], list[str]] = defaultdict(list)
         self.handled: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
+        #: Handlers wanted nothing more of them.
+        self.skipped: set[str] = set()
+        self.discarded: set[str] = set()
+        #: As the how manieth they were sent back, first and last, until such a replay has come to an end.
+        self._sent_back: dict[str, tuple[int, int]] = {}
+        self._replays = 0
+        #: Failed since what the handler calls was away.
+        self.away: Counter[str] = Counter()
+        #: Failures that may count as no attempt, for the same reason.
+        self._uncounted: Counter[str] = Counter()
+        self.outages = 0
         #: Blamed by the crash guard.
         self.crashed: set[str] = set()
-        self.kills = 0
-        #: Where the copies on tiers are, by event and attempt.
-        self._copies: dict[tuple[str, int], list[tuple[TopicPartition, int]]] = defaultdict(list)
-        self._latest: dict[str, int] = {}
+        self.deaths = 0
+        #: How often records or processes may have changed hands; how often in a way that looks like a crash.
+        self.moves = self.unclean = 0
+        #: Whether something has happened since the beginning that may let records run more than once.
+        self.disturbed = False
+        #: Whether commits may have failed to say that a process ended in order.
+        self._is_mute = False
+        #: Whether processes that end in order may leave something behind: its copy wasn't acknowledged, its handler is slow.
+        self._is_held_up = self._is_slow = False
+        #: Whether records on tiers may have been posted on: their dues were further away than the tier waits.
+        self.posted_on = False
+        #: Where the copies are, and the latest one of each event, apart for replays.
+        self._copies: dict[Copy, list[tuple[TopicPartition, int]]] = defaultdict(list)
+        self._latest: dict[tuple[str, bool], int] = {}
+        self._ended_again: set[str] = set()
+        self._mails: Counter[str] = Counter()
         self._through: set[str] = set()
+        self._began: Counter[tuple[str, int, int]] = Counter()
+        self._runs: Counter[str] = Counter()
+        self._highest: dict[str, int] = {}
         self._seen_runs = 0
         self._read: dict[TopicPartition, int] = {}
         self._trusted: dict[TopicPartition, tuple[int, str]] = {}
-        #: Whether something has happened since the beginning that may let records run more than once.
-        self.disturbed = False
-        #: Whether records on tiers may have been posted on: their dues were further away than the tier waits.
-        self.posted_on = False
 
-    def note_sent(self, event: str, line: str, task: Task | None) -> None:
-        """A record was written to the source. `line`: what it stands in line with."""
-        self.sent[event] = task
-        self._lines[line].append(event)
-        self._line_of[event] = self._lines[line]
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def note_sent(self, record: SimRecord, task: Task | None) -> None:
+        """A record was written to a source."""
+        source, partition = record.topic(), record.partition()
+        event = f"{source}/{partition}/{record.offset()}"
+        listener = self._shape.listener_of(source)
+        line = None
+        if listener.order == "partition":
+            line = self._lines[source, partition, None]
+        elif listener.order == "key" and record.key() is not None:
+            line = self._lines[source, partition, record.key()]
+        if line is not None:
+            line.append(event)
+        self.sent[event] = Account(record, task, listener, line)
+        if task is not None:
+            self.posted_on |= task.how == "later"
+            self._is_slow |= task.takes_s > 5
+
+    def note_step(self, step: Step, kind: Kind) -> None:
+        """Something else is about to happen."""
+        self._is_held_up |= step.kind in ("hold-acks", "refuse-writes")
+        is_orderly = step.kind in ("start", "stop") and not (
+            self._is_mute or self._is_held_up or self._is_slow
+        )
+        self.disturbed |= kind.disturbs and not is_orderly
+        self.moves += 2 * kind.disturbs + (step.kind == "thaw")
+        self._is_mute |= step.kind in ("hold-commits", "refuse-commits", "brokers-away")
+        self._is_mute |= step.kind in ("hold-transactions", "abort", "lose-outcomes")
+        self.unclean += kind.is_unclean or (self._is_mute and step.kind in ("start", "stop", "thaw"))
+        self.posted_on |= step.kind == "clock" and step.number < -1_000
+
+    def note_replays(self, events: list[str]) -> None:
+        """An operator sends letters of these back, in this order."""
+        for event in events:
+            self._replays += 1
+            first, _ = self._sent_back.get(event, (self._replays, 0))
+            self._sent_back[event] = first, self._replays
+
+    def note_deaths(self, count: int) -> None:
+        """So many processes died of records."""
+        self.deaths += count
+        self.moves += 2 * count
+        self.disturbed = True
 
     def check(self) -> None:
         """After each step."""
-        self._take_runs()
         self._take_written()
+        self._take_runs()
         self._check_commits()
 
-    def check_end(self) -> None:
-        """When the faults have ceased and time has passed."""
-        for event, task in self.sent.items():
-            if event in self.crashed and self.kills >= KILLS_TO_BLAME:
-                continue
-            dies = task is None or self._dies(task)
-            if dies and not self.dead[event]:
-                raise Broken("lost", f"{event} should have become a dead letter")
-            if not dies and not self.handled[event]:
-                raise Broken("lost", f"{event} was never handled")
-            if dies and self.handled[event]:
-                raise Broken("a run too many", f"{event} was handled, but all its runs were to fail")
-            if not dies and self.dead[event]:
-                raise Broken("dead letter", f"{event} became one, but it would have been handled")
-            self._check_repeats(event, dies=dies)
-        if left := self._fleet.not_committed():
-            raise Broken("not committed", ", ".join(map(str, left)))
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def is_over(self, event: str) -> bool:
+        """Whether nothing more is to happen with a record."""
+        if self.handled[event] or event in self.skipped or event in self.discarded:
+            return True
+        return self.dead[event] > 0 and not self.sent[event].listener.holds_letters
 
     def is_done(self) -> bool:
         """Whether nothing is left to do."""
-        self.check()
-        if any(not self.handled[event] and not self.dead[event] for event in self.sent):
-            return False
-        return not self._fleet.not_committed()
+        return all(map(self.is_over, self.sent)) and not self._fleet.not_committed()
+
+    def waits_for_letters(self) -> bool:
+        """Whether it may be that only an operator can let it go on."""
+        return any(
+            self.dead[event] and account.listener.holds_letters for event, account in self.sent.items()
+        )
+
+    def check_end(self) -> None:
+        """When the faults have ceased and time has passed."""
+        for event, account in self.sent.items():
+            if not self.is_over(event):
+                raise Broken("lost", f"{event} was neither handled nor put aside")
+            self._check_way(event, account)
+            self._check_repeats(event)
+            self._check_mails(event, account)
+        if left := self._fleet.not_committed():
+            raise Broken("not committed", ", ".join(map(str, left)))
+
+    def _check_way(self, event: str, account: Account) -> None:
+        """Who should have died did, and nobody else."""
+        task, listener = account.task, account.listener
+        if event in self.crashed:
+            self._check_blame(event, task)
+            return
+        dies = listener.dies(task)
+        # What fails while all is away may do well at the next attempt; what is sent back is mended.
+        is_same = not (self.away[event] or self._shop.replays[event] or self._shop.is_mended)
+        if dies and self.handled[event] and is_same:
+            raise Broken("a run too many", f"{event} was handled, but all its runs were to fail")
+        if not dies and self.dead[event] and not self._may_die(event, listener):
+            raise Broken("dead letter", f"{event} became one, but it would have been handled")
+        if dies and not self.dead[event] and not self.handled[event]:
+            raise Broken("lost", f"{event} should have become a dead letter")
+        is_skipped = task is not None and task.how == "skip" and task.fails > 0
+        if is_skipped and self.handled[event] and is_same:
+            raise Broken("a run too many", f"{event} was handled, but was to be skipped")
+
+    def _may_die(self, event: str, listener: ListenerShape) -> bool:
+        if listener.after == "divert":
+            return True
+        return self.away[event] > 0 and (not self._shape.declares_outages or self.outages > 1)
+
+    def _check_blame(self, event: str, task: Task | None) -> None:
+        if task is not None and task.how == "kill":
+            return
+        if not self.unclean or self.unclean + self.deaths < KILLS_TO_BLAME:
+            raise Broken("blamed", f"{event} is said to have killed processes, but it killed none")
+
+    def _check_repeats(self, event: str) -> None:
+        ended = self.handled[event] + self.dead[event]
+        may_end = 1 + 2 * self._shop.replays[event]
+        if ended > may_end and not self.disturbed:
+            raise Broken("repeated", f"{event} ended {ended} times, and nothing had happened")
+        if not self._shape.is_exact:
+            return
+        if self.dead[event] > 1 + self._shop.replays[event]:
+            raise Broken("exactly once", f"{event} became {self.dead[event]} dead letters")
+        if self.posted_on:
+            return
+        for attempt in range(1, self.sent[event].listener.most_attempts + 1):
+            if len(copies := self._copies.get((event, False, attempt), ())) > 1:
+                raise Broken("exactly once", f"{event} was written after attempt {attempt} to {copies}")
+
+    def _check_mails(self, event: str, account: Account) -> None:
+        if not account.listener.emits:
+            return
+        mails = self._mails[event]
+        if self.handled[event] and not mails and not self.dead[event]:
+            raise Broken("lost", f"{event} was handled, but what it emitted isn't there")
+        if not self.handled[event] and mails:
+            raise Broken("a run too many", f"{event} emitted, but was never handled")
+        if self._shape.is_exact and mails > 1 + self._shop.replays[event]:
+            raise Broken("exactly once", f"{event} emitted {mails} times")
 
     # -- runs ----------------------------------------------------------------------------------------------------
 
     def _take_runs(self) -> None:
-        for run in self._shop.runs[self._seen_runs :]:
+        runs = self._shop.runs
+        for run in runs[self._seen_runs :]:
+            account = self.sent[run.event]
             if run.what == BEGAN:
-                self._check_beginning(run)
+                self._check_beginning(run, account)
             elif run.what == HANDLED:
                 self.handled[run.event] += 1
                 self._through.add(run.event)
-            elif run.what == FAILED and self._passes_on(run):
-                self._through.add(run.event)
-        self._seen_runs = len(self._shop.runs)
+                if run.is_replay:
+                    self._replay_ended(run.event)
+            elif run.what == AWAY:
+                self.away[run.event] += 1
+            if run.what in (FAILED, AWAY):
+                self._take_failure(run, account)
+        self._seen_runs = len(runs)
 
-    def _check_beginning(self, run: Run) -> None:
+    def _take_failure(self, run: Run, account: Account) -> None:
+        task, listener = account.task, account.listener
+        self._uncounted[run.event] += self._may_be_held
+        if run.what == FAILED and task is not None and task.how == "skip":
+            self.skipped.add(run.event)
+            self._through.add(run.event)
+        if listener.blocking is None:
+            is_in_place = run.attempt <= listener.tries_in_place and task is not None and task.is_passing
+            if self._may_be_held or not is_in_place:
+                self._through.add(run.event)
+        elif listener.after == "release" and run.what == FAILED:
+            is_last = run.attempt >= listener.most_attempts
+            if is_last or (task is not None and task.how in ("bug", "letter")):
+                self._through.add(run.event)
+
+    def _replay_ended(self, event: str) -> None:
+        self._ended_again.add(event)
+        self._sent_back.pop(event, None)
+
+    def _check_beginning(self, run: Run, account: Account) -> None:
         if run.due_ms is not None and run.at_ms < run.due_ms:
             raise Broken(
                 "early",
                 f"{run.event}, attempt {run.attempt}: {run.due_ms - run.at_ms:,.0f} ms before its due",
             )
-        if not 1 <= run.attempt <= self._shape.most_attempts:
-            raise Broken("attempts", f"{run.event} runs with attempt {run.attempt}")
-        if self._shape.order == "none" or (run.attempt > 1 and self._shape.blocking is None):
+        self._check_attempt(run, account.listener)
+        if account.line is None or (account.listener.blocking is None and self._is_off_its_place(run)):
             return
-        for other in self._line_of[run.event]:
-            if other == run.event:
-                return
-            if other not in self._through and self.sent[other] is not None:
-                raise Broken("order", f"{run.event} began before {other} was through")
+        if run.is_replay and not account.listener.holds_letters:
+            return
+        ahead = account.line[: account.line.index(run.event)]
+        if run.is_replay:
+            not_through = [other for other in ahead if not self._is_passed_by_replay(other, run)]
+        else:
+            if account.listener.after == "divert":
+                # The last letter of a key is the one that is waited for: it followed the others.
+                letters = [other for other in ahead if self.dead[other]]
+                ahead = [other for other in ahead if not self.dead[other]] + letters[-1:]
+            not_through = [other for other in ahead if not self._is_passed(other)]
+        if not_through:
+            raise Broken("order", f"{run.event} began before {not_through[0]} was through")
 
-    def _passes_on(self, run: Run) -> bool:
-        """Whether later records of its line may run after this failure."""
-        task = self.sent[run.event]
-        if task is None or task.is_bug:
+    def _is_off_its_place(self, run: Run) -> bool:
+        """Whether it runs somewhere else than at its place in the source."""
+        return run.attempt > 1 or run.is_replay or self._uncounted[run.event] > 0
+
+    @property
+    def _may_be_held(self) -> bool:
+        """Whether what fails may be held as in an outage."""
+        return self.outages > 0 or self._shape.breaker
+
+    def _is_passed(self, event: str) -> bool:
+        """Whether later records of its line may run."""
+        if event in self._through or event in self.discarded:
             return True
-        most = self._shape.most_attempts if self._shape.blocking else self._shape.tries_in_place + 1
-        return run.attempt >= most
+        account = self.sent[event]
+        return not account.listener.holds_letters and (account.task is None or self.dead[event] > 0)
+
+    def _is_passed_by_replay(self, event: str, run: Run) -> bool:
+        """
+        The same for a record that was sent back: it waits for those that were sent back before it, until they are handled or
+        letters again. Who sends back only a later one wants it so.
+        """
+        at, own = self._sent_back.get(event), self._sent_back.get(run.event)
+        if self._is_passed(event) or own is None:
+            return True
+        return self.dead[event] > 0 if at is None else at[1] > own[0]
+
+    def _check_attempt(self, run: Run, listener: ListenerShape) -> None:
+        event, replays = run.event, self._shop.replays[run.event]
+        if not 1 <= run.attempt <= listener.most_attempts:
+            raise Broken("attempts", f"{event} runs with attempt {run.attempt}")
+        self._runs[event] += 1
+        self._began[event, run.attempt, replays] += 1
+        if not self.disturbed and self._began[event, run.attempt, replays] > 1 + self._uncounted[event]:
+            raise Broken("repeated", f"{event} runs attempt {run.attempt} again, and nothing had happened")
+        if listener.blocking is None:
+            return
+        most = listener.most_attempts * (1 + replays) + self._uncounted[event]
+        if self._runs[event] > most + self.moves * (1 + listener.tries_in_place):
+            raise Broken("attempts", f"{event} runs for the {self._runs[event]}th time")
+        highest = self._highest.get(event, 0)
+        if not replays and run.attempt < highest - listener.tries_in_place:
+            raise Broken("attempts", f"{event} runs with attempt {run.attempt} after attempt {highest}")
+        self._highest[event] = max(highest, run.attempt)
 
     # -- what was written ----------------------------------------------------------------------------------------
 
     def _take_written(self) -> None:
         for topic in self._fleet.cluster.topics.values():
-            if topic.name == SOURCE or topic.name.endswith(".state"):
+            if topic.name in SOURCES or topic.name.endswith(".state"):
                 continue
             for log in topic.partitions:
                 key = TopicPartition(topic.name, log.number)
-                records = log.read(self._read.get(key, 0), 1_000_000)
+                begin = self._read.get(key, 0)
+                if log.end == begin:
+                    continue
+                records = log.read(begin, 1_000_000)
                 for record in records:
-                    envelope = read_envelope(record.headers())[0]
-                    if topic.name == DLQ:
-                        self.dead[envelope.event_id] += 1
-                        if envelope.reason == "crashed":
-                            self.crashed.add(envelope.event_id)
-                    else:
-                        self._copies[envelope.event_id, envelope.attempt].append((key, record.offset()))
-                        latest = self._latest.get(envelope.event_id, 0)
-                        self._latest[envelope.event_id] = max(latest, envelope.attempt)
+                    self._take_record(key, record)
                 if records:
                     self._read[key] = records[-1].offset() + 1
 
-    def _check_repeats(self, event: str, *, dies: bool) -> None:
-        ended = self.dead[event] if dies else self.handled[event]
-        if ended > 1 and not self.disturbed:
-            raise Broken("repeated", f"{event} ended {ended} times, and nothing had happened")
-        if self._shape.delivery != "exactly-once":
+    def _take_record(self, key: TopicPartition, record: SimRecord) -> None:
+        if key.topic == MAILS:
+            self._mails[(record.value() or b"").decode()] += 1
             return
-        if self.dead[event] > 1:
-            raise Broken("exactly once", f"{event} became {self.dead[event]} dead letters")
-        if self.posted_on:
-            return
-        for attempt in range(1, self._shape.most_attempts + 1):
-            if len(copies := self._copies[event, attempt]) > 1:
-                raise Broken("exactly once", f"{event} was written after attempt {attempt} to {copies}")
+        said = read_envelope(record.headers())[0]
+        event, is_replay = said.event_id, bool(said.replay_id)
+        if key.topic.endswith(".dlq"):
+            self._take_letter(record, said)
+        elif key.topic.endswith(".parked"):
+            self._copies[event, False, _PARKED].append((key, record.offset()))
+        else:
+            self._copies[event, is_replay, said.attempt].append((key, record.offset()))
+            self._latest[event, is_replay] = max(self._latest.get((event, is_replay), 0), said.attempt)
+
+    def _take_letter(self, record: SimRecord, said: Envelope) -> None:
+        event = said.event_id
+        account = self.sent.get(event)
+        if account is None:
+            raise Broken("letters", f"a letter of {event}, which was never sent")
+        self.dead[event] += 1
+        if said.replay_id:
+            self._replay_ended(event)
+        if (record.key(), record.value()) != (account.record.key(), account.record.value()):
+            raise Broken("letters", f"{event} isn't in its letter as it was sent")
+        if said.reason == "crashed":
+            self.crashed.add(event)
+        if said.reason == "exhausted" and said.attempt != account.listener.most_attempts:
+            raise Broken("attempts", f"{event} is a letter after attempt {said.attempt}")
+        if said.reason == "diverted" and account.listener.after != "divert":
+            raise Broken("letters", f"{event} was diverted")
 
     # -- what was committed --------------------------------------------------------------------------------------
 
@@ -178,20 +394,28 @@ class Ledger:
             self._trusted[key] = told
 
     def _is_through(self, record: SimRecord) -> bool:
-        if record.topic() == SOURCE:
-            event, attempt = f"{SOURCE}/{record.partition()}/{record.offset()}", 0
+        topic = record.topic()
+        if topic in SOURCES:
+            event, is_replay, attempt = f"{topic}/{record.partition()}/{record.offset()}", False, 0
         else:
-            envelope = read_envelope(record.headers())[0]
-            event, attempt = envelope.event_id, envelope.attempt
-        if self.handled[event] or self.dead[event] or self._latest.get(event, 0) > attempt:
+            said = read_envelope(record.headers())[0]
+            if said.frees:
+                return True
+            event, is_replay, attempt = said.event_id, bool(said.replay_id), said.attempt
+        ended = event in self._ended_again if is_replay else self.handled[event] or self.dead[event]
+        if ended or event in self.skipped or event in self.discarded:
             return True
-        # A second copy is left out while the first one waits.
+        if self._latest.get((event, is_replay), 0) > attempt:
+            return True
+        if topic in SOURCES:
+            return (event, False, _PARKED) in self._copies
+        return self._is_second(record, (event, is_replay, _PARKED if topic.endswith(".parked") else attempt))
+
+    def _is_second(self, record: SimRecord, copy: Copy) -> bool:
+        """A second copy is left out while the first one waits."""
         offsets = self._fleet.cluster.group("shop").offsets
         return any(
             key not in offsets or offset >= (offsets[key].offset or 0)
-            for key, offset in self._copies.get((event, attempt), ())
+            for key, offset in self._copies.get(copy, ())
             if (key, offset) != (TopicPartition(record.topic(), record.partition()), record.offset())
         )
-
-    def _dies(self, task: Task) -> bool:
-        return task.fails > 0 and (task.is_bug or task.fails >= self._shape.most_attempts)

@@ -1,64 +1,17 @@
 """The app that worlds are played with, in all its shapes, and the account of what its handlers did."""
 
 import asyncio
-import random
-from typing import NamedTuple
+from collections import Counter
+from typing import Any, NamedTuple, NoReturn
 
-import msgspec
-
-from redrive import App, Backoff, Record, RetryPolicy
-from redrive.core.plan import Delivery
-from redrive.core.policy import Blocking, Order
+from redrive import App, Backoff, DeadLetterNow, Failures, Record, RetryLater, RetryPolicy, Skip
 from redrive.sim.clock import VirtualClock
+from tests.explore.shapes import DELAYS, SOURCES, ListenerShape, Shape, Task
 
-BEGAN, FAILED, HANDLED = "began", "failed", "handled"
-DELAYS = ("5s", "30s")
-
-
-class Task(msgspec.Struct, frozen=True):
-    """A record's value: how many runs of it fail, and how long each one takes."""
-
-    fails: int = 0
-    takes_s: float = 0.0
-    is_bug: bool = False
-
-
-class Shape(msgspec.Struct, frozen=True):
-    """What a world is like."""
-
-    partitions: int = 1
-    keys: int = 3
-    order: Order = "partition"
-    blocking: Blocking | None = None
-    concurrency: int = 1
-    is_async: bool = False
-    delivery: Delivery = "at-least-once"
-    tries_in_place: int = 0
-    #: What the broker takes with an offset, in UTF-16 units.
-    metadata_units: int = 4095
-
-    @property
-    def most_attempts(self) -> int:
-        return 1 + self.tries_in_place + len(DELAYS)
-
-
-def draw_shape(chance: random.Random) -> Shape:
-    """A shape that an app may have."""
-    order: Order = chance.choice(("partition", "key", "key", "none"))
-    blocking = chance.choice((None, order)) if order != "none" else None
-    # In one transaction there is what is written, so what waits in memory has no part in it.
-    delivery: Delivery = chance.choice(("at-least-once", "at-least-once", "exactly-once"))
-    return Shape(
-        partitions=chance.choice((1, 2, 3)),
-        keys=chance.choice((1, 2, 5)),
-        order=order,
-        blocking=blocking if blocking != "none" else None,
-        concurrency=chance.choice((1, 2, 5)),
-        is_async=chance.random() < 0.5,
-        delivery=delivery,
-        tries_in_place=chance.choice((0, 0, 1)),
-        metadata_units=chance.choice((4095, 4095, 511)),
-    )
+BEGAN, FAILED, AWAY, HANDLED = "began", "failed", "away", "handled"
+#: What a handler asks for that says when it wants the record again: longer than the longest tier waits.
+LATER = "13s"
+MAILS = "mails"
 
 
 class Run(NamedTuple):
@@ -71,49 +24,89 @@ class Run(NamedTuple):
     attempt: int
     at_ms: float
     due_ms: int | None
+    is_replay: bool
 
 
 class Away(Exception):
-    """What failing handlers raise."""
+    """What handlers raise that fail for a while."""
+
+
+class Down(Exception):
+    """What they raise while all that they call is away, where that is told apart."""
 
 
 class Shop:
-    """The app of a shape. `runs`: what its handlers did so far."""
+    """The app of a shape, for one world after another. What its handlers did and were told stands in here."""
 
-    def __init__(self, shape: Shape, clock: VirtualClock | None = None) -> None:
+    def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self.app = App("shop", delivery=shape.delivery)
+        for source, listener in zip(SOURCES, shape.listeners, strict=False):
+            self._declare(source, listener)
+
+    def open(self, clock: VirtualClock) -> None:
+        """A new world begins, on this clock."""
         self.clock = clock
         self.runs: list[Run] = []
-        self.app = self._app(shape)
+        #: How often an operator sent each event's letters back.
+        self.replays: Counter[str] = Counter()
+        #: Processes that a record kills just now.
+        self.dying: set[int] = set()
+        #: Whether nothing fails any more that failed for a while: with nothing but failures an outage never ends.
+        self.is_mended = False
+        #: When what the handlers call went away; None while it is there.
+        self.away_since_ms: float | None = None
 
-    def _app(self, shape: Shape) -> App:
-        app = App("shop", delivery=shape.delivery)
-        immediate = Backoff(shape.tries_in_place, "500ms") if shape.tries_in_place else None
-        policy = RetryPolicy(*DELAYS, immediate=immediate, blocking=shape.blocking)
-        listener = app.listener(
-            "orders", name="work", retry=policy, order=shape.order, concurrency=shape.concurrency
+    def _declare(self, source: str, shape: ListenerShape) -> None:
+        listener = self.app.listener(
+            source,
+            name=source,
+            retry=policy_of(shape),
+            order=shape.order,
+            concurrency=shape.concurrency,
+            failures=Failures(outage=Down) if self.shape.declares_outages else Failures(),
+            health=(lambda: self.away_since_ms is None) if shape.has_health else None,
         )
 
         async def work(task: Task, record: Record) -> None:
-            self._note(record, BEGAN)
-            await asyncio.sleep(task.takes_s)
+            self._begin(record, shape)
+            if self._kills(task, record):
+                self.dying.add(record.resources)
+                await asyncio.Event().wait()
+            if task.takes_s:
+                await asyncio.sleep(task.takes_s)
             self._end(task, record)
 
         def work_at_once(task: Task, record: Record) -> None:
-            self._note(record, BEGAN)
+            self._begin(record, shape)
             self._end(task, record)
 
         listener(work if shape.is_async else work_at_once)
-        return app
+
+    def _begin(self, record: Record, shape: ListenerShape) -> None:
+        self._note(record, BEGAN)
+        if shape.emits:
+            record.emit(MAILS, record.event_id)
+
+    def _is_mended(self, task: Task, record: Record) -> bool:
+        if self.is_mended and task.how == "away":
+            return True
+        return record.is_replay and self.replays[record.event_id] > task.stubborn
+
+    def _kills(self, task: Task, record: Record) -> bool:
+        # Also a later one: what the handler calls may have been away at that run.
+        return task.how == "kill" and record.attempt >= task.fails and not self._is_mended(task, record)
 
     def _end(self, task: Task, record: Record) -> None:
-        if record.attempt <= task.fails:
+        if self.away_since_ms is not None:
+            self._note(record, AWAY)
+            raise Down if self.shape.declares_outages else Away
+        if record.attempt <= task.fails and not self._is_mended(task, record):
             self._note(record, FAILED)
-            raise KeyError("a bug") if task.is_bug else Away
+            _fail(task)
         self._note(record, HANDLED)
 
     def _note(self, record: Record, what: str) -> None:
-        at_ms = self.clock.wall_ms() if self.clock else 0.0
         self.runs.append(
             Run(
                 len(self.runs),
@@ -121,7 +114,31 @@ class Shop:
                 record.resources,
                 record.event_id,
                 record.attempt,
-                at_ms,
+                self.clock.wall_ms(),
                 record.due_ms,
+                record.is_replay,
             )
         )
+
+
+def policy_of(shape: ListenerShape) -> RetryPolicy:
+    """When and how often failing records of such a listener are tried again."""
+    options: dict[str, Any] = {}
+    if shape.tries_in_place:
+        options["immediate"] = Backoff(shape.tries_in_place, "500ms")
+    if shape.parks:
+        # The second wait is longer than that.
+        options |= {"park": True, "hold_at_most": DELAYS[0]}
+    return RetryPolicy(*DELAYS, blocking=shape.blocking, after_dead_letter=shape.after, **options)
+
+
+def _fail(task: Task) -> NoReturn:
+    if task.how == "bug":
+        raise KeyError("a bug")
+    if task.how == "later":
+        raise RetryLater(LATER)
+    if task.how == "letter":
+        raise DeadLetterNow("it says so")
+    if task.how == "skip":
+        raise Skip("it says so")
+    raise Away

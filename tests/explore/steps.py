@@ -5,10 +5,16 @@ Steps name processes by their place among those that move, so a script stays one
 """
 
 import random
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
 from tests.sim.fleet import Fleet
+
+if TYPE_CHECKING:
+    from tests.explore.world import World
 
 #: No more processes than this are alive at once.
 PROCESSES_MOST = 3
@@ -22,142 +28,218 @@ class Step(NamedTuple):
     text: str = ""
 
     def __str__(self) -> str:
+        if self.kind == "send":
+            return str(msgspec.json.decode(self.text, type=Sent))
         return KINDS[self.kind].told.format(number=self.number, text=self.text)
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What a step sends: so many records of a key, -1 for none, to a source. Without a task they are garbage."""
+
+    task: Task | None
+    key: int = 0
+    count: int = 1
+    source: str = SOURCES[0]
+
+    def __str__(self) -> str:
+        what = "garbage" if self.task is None else f"{self.task}"
+        return f"{self.count} of key {self.key} are sent to {self.source}: {what}"
 
 
 class Kind(NamedTuple):
     """
-    What a step does and how it is told. `weight`: how often it is drawn. `disturbs`: whether records may run more than
-    once for it.
+    What a step does and how it is told. `weight`: how often it is drawn, where it `fits`. `disturbs`: whether records may run
+    more than once for it; `is_unclean`: whether a process ends by it in a way that its successor takes for a crash.
     """
 
-    play: Callable[[Fleet, Step], None]
-    draw: Callable[[random.Random, Sequence[str]], Step]
+    play: Callable[["World", Step], None]
+    numbers: tuple[float, ...]
     told: str
-    weight: int = 1
+    weight: float = 1
     disturbs: bool = True
+    is_unclean: bool = False
+    names_topic: bool = False
+    fits: Callable[[Shape], bool] = lambda _: True
 
 
-def _plain(kind: str, *numbers: float) -> Callable[[random.Random, Sequence[str]], Step]:
-    return lambda chance, _: Step(kind, chance.choice(numbers or (0,)))
-
-
-def _at_a_topic(kind: str, *numbers: float) -> Callable[[random.Random, Sequence[str]], Step]:
-    return lambda chance, topics: Step(kind, chance.choice(numbers), chance.choice(topics))
-
-
-def _to_one(change: Callable[[Fleet, int], None]) -> Callable[[Fleet, Step], None]:
-    def play(fleet: Fleet, step: Step) -> None:
-        if fleet.processes:
-            change(fleet, int(step.number) % len(fleet.processes))
+def _to_one(change: Callable[[Fleet, int], None]) -> Callable[["World", Step], None]:
+    def play(world: "World", step: Step) -> None:
+        if world.fleet.processes:
+            change(world.fleet, int(step.number) % len(world.fleet.processes))
 
     return play
 
 
-def _start(fleet: Fleet, _: Step) -> None:
-    if len(fleet.processes) + len(fleet.frozen) < PROCESSES_MOST:
-        fleet.start()
+def _start(world: "World", _: Step) -> None:
+    if len(world.fleet.processes) + len(world.fleet.frozen) < PROCESSES_MOST:
+        world.start()
 
 
-def _brokers_away(fleet: Fleet, step: Step) -> None:
-    fleet.cluster.is_down = True
-    fleet.advance(step.number)
-    fleet.cluster.is_down = False
+def _brokers_away(world: "World", step: Step) -> None:
+    world.fleet.cluster.is_down = True
+    world.fleet.advance(step.number)
+    world.fleet.cluster.is_down = False
 
 
-def _hold(switch: str) -> Callable[[Fleet, Step], None]:
-    return lambda fleet, step: setattr(fleet.cluster.faults, switch, bool(step.number))
+def _hold(switch: str) -> Callable[["World", Step], None]:
+    return lambda world, step: setattr(world.fleet.cluster.faults, switch, bool(step.number))
 
 
-def _just_before(fleet: Fleet, _: Step) -> None:
-    wait_ms = min((process.next_ms() for process in fleet.processes), default=0.0)
+def _count(fault: str) -> Callable[["World", Step], None]:
+    return lambda world, step: getattr(world.fleet.cluster.faults, fault)(int(step.number))
+
+
+def _write(fault: str) -> Callable[["World", Step], None]:
+    return lambda world, step: getattr(world.fleet.cluster.faults, fault)(step.text, int(step.number))
+
+
+def _just_before(world: "World", _: Step) -> None:
+    wait_ms = min((process.next_ms() for process in world.fleet.processes), default=0.0)
     if 1 < wait_ms < 3_600_000:
-        fleet.advance(wait_ms - 1)
+        world.fleet.advance(wait_ms - 1)
+
+
+def _is_exact(shape: Shape) -> bool:
+    return shape.is_exact
+
+
+def _is_plain(shape: Shape) -> bool:
+    return not shape.is_exact
+
+
+def _has_outages(shape: Shape) -> bool:
+    return shape.breaker or shape.declares_outages
 
 
 _ONE = (0, 1, 2)
+_SWITCH = (1, 1, 0)
 
 KINDS: dict[str, Kind] = {
     "time": Kind(
-        lambda fleet, step: fleet.advance(step.number),
-        _plain("time", 0, 1, 100, 950, 1_000, 5_000, 31_000, 50_000),
+        lambda world, step: world.fleet.advance(step.number),
+        (0, 1, 100, 950, 1_000, 3_000, 11_000, 50_000),
         "{number:,.0f} ms pass",
-        12,
+        9,
         disturbs=False,
     ),
     "just-before": Kind(
-        _just_before,
-        _plain("just-before"),
-        "time passes until just before something is due",
-        2,
-        disturbs=False,
+        _just_before, (0,), "time passes until just before something is due", 2, disturbs=False
     ),
-    "start": Kind(_start, _plain("start"), "a process starts", 3),
-    "stop": Kind(
-        _to_one(Fleet.stop), _plain("stop", *_ONE), "process {number} of those that move is stopped", 2
-    ),
+    "start": Kind(_start, (0,), "a process starts", 3),
+    "stop": Kind(_to_one(Fleet.stop), _ONE, "process {number} of those that move is stopped", 2),
     "kill": Kind(
-        _to_one(Fleet.kill), _plain("kill", *_ONE), "process {number} of those that move is killed", 3
+        _to_one(Fleet.kill), _ONE, "process {number} of those that move is killed", 3, is_unclean=True
     ),
     "lose": Kind(
-        _to_one(Fleet.lose), _plain("lose", *_ONE), "the group gives up process {number} of those that move"
+        _to_one(Fleet.lose), _ONE, "the group gives up process {number} of those that move", is_unclean=True
     ),
     "freeze": Kind(
-        _to_one(Fleet.freeze), _plain("freeze", *_ONE), "process {number} of those that move stands still"
+        _to_one(Fleet.freeze), _ONE, "process {number} of those that move stands still", is_unclean=True
     ),
     "thaw": Kind(
-        lambda fleet, _: fleet.thaw(), _plain("thaw"), "all that stood still goes on", 2, disturbs=False
+        lambda world, _: world.fleet.thaw(), (0,), "all that stood still goes on", 1, disturbs=False
     ),
-    "brokers-away": Kind(
-        _brokers_away, _plain("brokers-away", 0, 1_000, 40_000), "no broker answers for {number:,.0f} ms"
-    ),
+    "brokers-away": Kind(_brokers_away, (0, 1_000, 40_000), "no broker answers for {number:,.0f} ms"),
     "refuse-writes": Kind(
-        lambda fleet, step: fleet.cluster.faults.refuse_writes(step.text, int(step.number)),
-        _at_a_topic("refuse-writes", 1, 2, 5),
+        _write("refuse_writes"),
+        (1, 2, 5),
         "the next {number} writes to {text} are refused",
         2,
         disturbs=False,
+        names_topic=True,
     ),
     "lose-acks": Kind(
-        lambda fleet, step: fleet.cluster.faults.lose_acks(step.text, int(step.number)),
-        _at_a_topic("lose-acks", 1, 2),
+        _write("lose_acks"),
+        (1, 2),
         "the next {number} writes to {text} are stored, but not acknowledged",
+        names_topic=True,
+        fits=_is_plain,
     ),
     "hold-acks": Kind(
-        _hold("acks_are_held"), _plain("hold-acks", 1, 0), "acknowledgements are held back: {number}", 2
+        _hold("acks_are_held"), _SWITCH, "acknowledgements are held back: {number}", 1.5, fits=_is_plain
     ),
     "hold-commits": Kind(
-        _hold("commits_are_held"), _plain("hold-commits", 1, 0), "commits are held up: {number}", 2
+        _hold("commits_are_held"), _SWITCH, "commits are held up: {number}", 1.5, fits=_is_plain
     ),
+    "refuse-commits": Kind(_count("refuse_commits"), (1, 3), "the next {number} commits are refused"),
     "hold-transactions": Kind(
-        _hold("transactions_are_held"), _plain("hold-transactions", 1, 0), "transactions stay open: {number}"
-    ),
-    "refuse-commits": Kind(
-        lambda fleet, step: fleet.cluster.faults.refuse_commits(int(step.number)),
-        _plain("refuse-commits", 1, 3),
-        "the next {number} commits are refused",
+        _hold("transactions_are_held"), _SWITCH, "transactions stay open: {number}", 1.5, fits=_is_exact
     ),
     "abort": Kind(
-        lambda fleet, step: fleet.cluster.faults.abort_transactions(int(step.number)),
-        _plain("abort", 1, 3),
-        "the next {number} transactions are aborted",
+        _count("abort_transactions"), (1, 3), "the next {number} transactions are aborted", fits=_is_exact
     ),
     "lose-outcomes": Kind(
-        lambda fleet, step: fleet.cluster.faults.lose_outcomes(int(step.number)),
-        _plain("lose-outcomes", 1),
+        _count("lose_outcomes"),
+        (1,),
         "the next transaction is committed, and nobody hears of it",
+        fits=_is_exact,
     ),
     "clock": Kind(
-        lambda fleet, step: fleet.clock.step_wall(step.number),
-        _plain("clock", -3_600_000, -700, 700, 3_600_000),
+        lambda world, step: world.fleet.clock.step_wall(step.number),
+        (-3_600_000, -700, 700, 3_600_000),
         "the wall clock steps by {number:,.0f} ms",
+        disturbs=False,
+    ),
+    "away": Kind(
+        lambda world, step: world.go_away(is_away=bool(step.number)),
+        (1, 1, 0),
+        "what the handlers call is away: {number}",
+        2,
+        disturbs=False,
+        fits=_has_outages,
+    ),
+    "replay": Kind(
+        lambda world, step: world.replay(int(step.number) or None),
+        (0, 0, 1),
+        "dead letters are replayed, so many (0: all): {number}",
+        disturbs=False,
+    ),
+    "discard": Kind(
+        lambda world, step: world.discard(int(step.number) or None),
+        (0, 1, 1),
+        "dead letters are discarded, so many (0: all): {number}",
+        0.5,
         disturbs=False,
     ),
 }
 
 
-def draw(chance: random.Random, topics: Sequence[str]) -> Step:
-    """Any step, by its weight. `topics`: those that the app writes to."""
-    kinds = list(KINDS)
-    kind = chance.choices(kinds, [KINDS[name].weight for name in kinds])[0]
-    return KINDS[kind].draw(chance, topics)
+def draw_steps(shape: Shape, chance: random.Random, count: int) -> list[Step]:
+    """A script for a world of that shape."""
+    fitting = [name for name, kind in KINDS.items() if kind.fits(shape)]
+    weights = [KINDS[name].weight for name in fitting]
+    return [
+        _draw_sending(shape, chance)
+        if chance.random() < 0.4
+        else _draw(chance, shape, chance.choices(fitting, weights)[0])
+        for _ in range(count)
+    ]
+
+
+def _draw(chance: random.Random, shape: Shape, name: str) -> Step:
+    kind = KINDS[name]
+    topic = chance.choice(shape.written_topics()) if kind.names_topic else ""
+    return Step(name, chance.choice(kind.numbers), topic)
+
+
+def _draw_sending(shape: Shape, chance: random.Random) -> Step:
+    at = chance.randrange(len(shape.listeners))
+    key = -1 if chance.random() < 0.05 else chance.randrange(shape.keys)
+    task = None if chance.random() < 0.08 else _draw_task(shape.listeners[at], shape, chance)
+    count = chance.choice((1, 1, 1, 2, 2, 4, 4, 12))
+    if task is None or task.how == "kill":
+        count = 1
+    elif task.takes_s > 1 or task.how == "later":  # else such a world lasts for hours
+        count = min(count, 2)
+    elif task.fails:
+        count = min(count, 4)
+    return Step("send", text=msgspec.json.encode(Sent(task, key, count, SOURCES[at])).decode())
+
+
+def _draw_task(listener: ListenerShape, shape: Shape, chance: random.Random) -> Task:
+    fails = chance.choice((0, 0, 0, 1, 1, 2, listener.most_attempts - 1, listener.most_attempts))
+    takes_s = chance.choice((0.0, 0.0, 0.01, 3.0, 20.0)) if listener.is_async else 0.0
+    how = chance.choice(("away", "away", "away", "bug", "later", "letter", "skip"))
+    if listener.is_async and not shape.is_exact and chance.random() < 0.05:
+        how, fails = "kill", chance.choice((1, 1, 2))
+    return Task(fails, takes_s, how, stubborn=chance.choice((0, 0, 0, 1)))

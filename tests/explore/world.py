@@ -1,41 +1,52 @@
 """One world: a shape, a script of steps, and what became of it."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from tests.explore.ledger import DLQ, SOURCE, Broken, Ledger
-from tests.explore.shop import Shape, Shop, Task, draw_shape
-from tests.explore.steps import KINDS, Step
-from tests.explore.steps import draw as draw_plain
+from tests.explore.ledger import Broken, Ledger
+from tests.explore.letters import Operator
+from tests.explore.shapes import Shape, draw_shape
+from tests.explore.shop import Shop
+from tests.explore.steps import KINDS, Sent, Step, draw_steps
 from tests.sim.fleet import Fleet
+from tests.sim.mortal_fleet import Mortal
 
 #: A wall clock that was set back is set further on than that before a world ends.
 _BACK_MOST_MS = 7_200_000.0
-STEPS = 30
-
-
-class Sent(msgspec.Struct, frozen=True):
-    """What a step sends: so many records of a key, to a partition."""
-
-    task: Task | None
-    key: int = 0
-    count: int = 1
+#: So long a world goes on at a time when its faults are over, before it is asked whether all is done.
+_ROUND_MS = 12_000.0
+#: So seldom are engines looked after when nothing happens, for more worlds an hour.
+_STEP_MOST_MS = 3_200.0
+STEPS = 16
+#: A record that kills ends three processes; more deaths at one instant are told at the end of the world.
+_DEATHS_MOST = 20
 
 
 class World:
     """It is played once. Raises Broken, by the step or the end that shows it."""
 
-    def __init__(self, shape: Shape, seed: int) -> None:
-        self.shop = Shop(shape)
+    def __init__(self, shape: Shape, seed: int, shop: Shop | None = None) -> None:
         self.shape = shape
-        self.fleet = Fleet(app=self.shop.app, partitions=shape.partitions, seed=seed, delivery=shape.delivery)
-        self.shop.clock = self.fleet.clock
+        self.shop = shop or Shop(shape)
+        self.fleet = Fleet(
+            app=self.shop.app,
+            partitions=shape.partitions,
+            seed=seed,
+            delivery=shape.delivery,
+            breaker=shape.breaker,
+        )
+        self.fleet.step_most_ms = _STEP_MOST_MS
+        self.shop.open(self.fleet.clock)
         self.fleet.cluster.group("shop").metadata_units = shape.metadata_units
         self.ledger = Ledger(shape, self.shop, self.fleet)
-        self.fleet.start()
+        self.operator = Operator(self.fleet)
+        #: The events of which processes told an operator.
+        self.reports: Counter[str] = Counter()
+        self.start()
         self.fleet.advance(0)
 
     def play(self, step: Step) -> None:
@@ -44,48 +55,84 @@ class World:
             self._send(msgspec.json.decode(step.text, type=Sent))
         else:
             kind = KINDS[step.kind]
-            self.ledger.disturbed |= kind.disturbs
-            self.ledger.kills += step.kind == "kill"
-            self.ledger.posted_on |= step.kind == "clock" and step.number < -1_000
-            kind.play(self.fleet, step)
+            self.ledger.note_step(step, kind)
+            kind.play(self, step)
+        self._bury()
         self.ledger.check()
 
     def end(self) -> None:
         """No more faults: all that was sent must come to its end."""
+        self.go_away(is_away=False)
+        self.shop.is_mended = self.ledger.outages > 0 or self.shape.breaker
         self.fleet.clock.step_wall(_BACK_MOST_MS)
-        self.fleet.calm_down(self.ledger.is_done)
+        self.fleet.thaw()
+        if not self.fleet.processes:
+            self.start()
+        self.fleet.calm_down(self._is_done, round_ms=_ROUND_MS)
         self.ledger.check()
         self.ledger.check_end()
 
     def close(self) -> None:
+        for process in self.fleet.everyone:
+            self.reports.update(report.event for report in process.reports)
         self.fleet.close()
+
+    # -- what steps do -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """One more process, which the shop's records can kill."""
+        self.fleet.start()
+        self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self.shop.dying)
+
+    def go_away(self, *, is_away: bool) -> None:
+        """What the handlers call goes, or is back."""
+        if not is_away:
+            self.shop.away_since_ms = None
+        elif self.shop.away_since_ms is None:
+            self.shop.away_since_ms = self.fleet.clock.mono_ms()
+            self.ledger.outages += 1
+
+    def replay(self, most: int | None) -> None:
+        """An operator sends letters back."""
+        job, events = self.operator.job("replay", most)
+        # Before they are sent: their handlers are to know it.
+        self.shop.replays.update(events)
+        self.ledger.note_replays(events)
+        job.replay()
+
+    def discard(self, most: int | None) -> None:
+        """An operator discards letters."""
+        job, events = self.operator.job("discard", most)
+        job.discard()
+        self.ledger.discarded.update(events)
 
     def _send(self, sent: Sent) -> None:
         value = b"\xff" if sent.task is None else msgspec.json.encode(sent.task)
+        key = None if sent.key < 0 else b"key-%d" % sent.key
         for _ in range(sent.count):
-            record = self.fleet.cluster.append(SOURCE, value, key=b"key-%d" % sent.key)
-            partition = record.partition()
-            line = f"{partition}" if self.shape.order == "partition" else f"{partition} {sent.key}"
-            self.ledger.note_sent(f"{SOURCE}/{partition}/{record.offset()}", line, sent.task)
+            self.ledger.note_sent(self.fleet.cluster.append(sent.source, value, key=key), sent.task)
 
+    def _bury(self) -> None:
+        """Who died of a record is replaced."""
+        for _ in range(_DEATHS_MOST):
+            dead = [process for process in self.fleet.processes if process.is_dead]
+            if not dead:
+                return
+            for process in dead:
+                self.fleet.processes.remove(process)
+                self.start()
+            self.ledger.note_deaths(len(dead))
+            self.fleet.advance(0)
 
-def draw_steps(shape: Shape, chance: random.Random, count: int = STEPS) -> list[Step]:
-    """A script for a world of that shape."""
-    topics = [DLQ] if shape.blocking else [f"{SOURCE}.retry.5s", f"{SOURCE}.retry.30s", DLQ]
-    return [
-        _draw_sending(shape, chance) if chance.random() < 0.4 else draw_plain(chance, topics)
-        for _ in range(count)
-    ]
-
-
-def _draw_sending(shape: Shape, chance: random.Random) -> Step:
-    key = chance.randrange(shape.keys)
-    if chance.random() < 0.1:
-        return Step("send", text=msgspec.json.encode(Sent(None, key)).decode())
-    fails = chance.choice((0, 0, 0, 1, 2, shape.most_attempts - 1, shape.most_attempts))
-    takes_s = chance.choice((0.0, 0.01, 3.0, 20.0)) if shape.is_async else 0.0
-    task = Task(fails, takes_s, is_bug=chance.random() < 0.15)
-    return Step("send", text=msgspec.json.encode(Sent(task, key, chance.choice((1, 1, 3, 12)))).decode())
+    def _is_done(self) -> bool:
+        self._bury()
+        self.ledger.check()
+        if self.ledger.is_done():
+            return True
+        if self.ledger.waits_for_letters():
+            self.replay(None)
+            self.discard(None)
+        return False
 
 
 class Story(NamedTuple):
@@ -99,28 +146,19 @@ class Story(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.told}", f"  {self.shape}"]
-        lines += [f"  {number:3}. {told(step)}" for number, step in enumerate(self.steps, 1)]
+        lines += [f"  {number:3}. {step}" for number, step in enumerate(self.steps, 1)]
         return "\n".join(lines)
-
-
-def told(step: Step) -> str:
-    """A step in words."""
-    if step.kind != "send":
-        return str(step)
-    sent = msgspec.json.decode(step.text, type=Sent)
-    what = "garbage" if sent.task is None else f"{sent.task}"
-    return f"{sent.count} of key {sent.key}: {what}"
 
 
 def script_of(seed: int) -> tuple[Shape, list[Step]]:
     """What a seed stands for."""
     chance = random.Random(seed)
     shape = draw_shape(chance)
-    return shape, draw_steps(shape, chance)
+    return shape, draw_steps(shape, chance, STEPS)
 
 
-def play(seed: int, shape: Shape, steps: Sequence[Step]) -> Story | None:
-    """Play a world. None: every promise was kept."""
+def play(seed: int, shape: Shape, steps: Sequence[Step], reports: Counter[str] | None = None) -> Story | None:
+    """Play a world. None: every promise was kept. `reports`: where what its processes told is counted."""
     world = World(shape, seed)
     try:
         for step in steps:
@@ -132,4 +170,6 @@ def play(seed: int, shape: Shape, steps: Sequence[Step]) -> Story | None:
         return Story(seed, shape, tuple(steps), f"raised {type(error).__name__}", repr(error))
     finally:
         world.close()
+        if reports is not None:
+            reports.update(world.reports)
     return None

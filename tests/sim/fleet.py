@@ -18,7 +18,7 @@ from redrive.sim.cluster import SimCluster
 from redrive.sim.faults import Faults
 from redrive.sim.loop import VirtualLoop
 from redrive.sim.records import SimRecord
-from redrive.testing.process import Process, let_pass, settle
+from redrive.testing.process import STEP_MOST_MS, Process, let_pass, settle
 
 #: So many processes must have ended with a record before the crash guard blames it: rightly, for all that it can know.
 KILLS_TO_BLAME = 3
@@ -84,6 +84,8 @@ class Fleet:  # size: what happens to processes and records, a method each
         self.everyone: list[Process] = []
         #: Those that stand still, as by SIGSTOP.
         self.frozen: list[Process] = []
+        #: How seldom engines are looked after when nothing happens.
+        self.step_most_ms = STEP_MOST_MS
         self._numbers = count(1)
 
     def _app(self, is_async: bool) -> App:
@@ -169,16 +171,19 @@ class Fleet:  # size: what happens to processes and records, a method each
 
     def advance(self, ms: float) -> None:
         """Time passes, and every process does what becomes due in it."""
-        let_pass(ms, self.clock, lambda: self.processes, lambda: settle(*self.processes))
+        let_pass(ms, self.clock, lambda: self.processes, lambda: settle(*self.processes), self.step_most_ms)
 
-    def calm_down(self, is_done: Callable[[], bool] | None = None) -> None:
-        """The faults are over; all that waits gets its time, until it `is_done`: by this ledger, or one of the app's own."""
+    def calm_down(self, is_done: Callable[[], bool] | None = None, round_ms: float = 60_000) -> None:
+        """
+        The faults are over; all that waits gets its time, until it `is_done`: by this ledger, or one of the app's own, asked
+        each `round_ms`.
+        """
         self.cluster.is_down, self.cluster.faults = False, Faults()
         self.thaw()
         if not self.processes:
             self.start()
         for _ in range(200):
-            self.advance(60_000)
+            self.advance(round_ms)
             if (is_done or self.is_done)():
                 break
 

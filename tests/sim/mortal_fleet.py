@@ -36,8 +36,12 @@ class Mortal:
             moved = True
         return moved
 
-    def next_ms(self, step_ms):
-        return float("inf") if self.is_dead else self.process.next_ms(step_ms)
+    @property
+    def source(self):
+        return self.process.source
+
+    def next_ms(self, *step_ms):
+        return float("inf") if self.is_dead else self.process.next_ms(*step_ms)
 
     def stop(self):
         self.process.stop()

@@ -24,7 +24,7 @@ from redrive.sim.transactor import SimTransactor
 
 #: Where something waits for a time that only the engine knows, time moves in steps as an idle pump's.
 _STEP_MS = 100.0
-_STEP_MOST_MS = 400.0
+STEP_MOST_MS = 400.0
 #: How soon the pump looks for acknowledgements while handlers run.
 _ACKNOWLEDGEMENT_MS = 2.0
 #: More steps at one instant are an endless loop: a handler that feeds its own topic.
@@ -171,12 +171,13 @@ class Process:
             waits.append(self._loop.idle_for_ms)
         answers_come = not (self._cluster.is_down or self._cluster.faults.acks_are_held)
         transacting = self._engine.transacting
-        if transacting is not None and transacting.is_out and not self._cluster.is_down:
+        outcomes_come = not (self._cluster.is_down or self._cluster.faults.transactions_are_held)
+        if transacting is not None and transacting.is_out and outcomes_come:
             waits.append(_ACKNOWLEDGEMENT_MS)
         if answers_come and any(lane.pending > lane.waiting for lane in self._engine.lanes.values()):
             waits.append(_ACKNOWLEDGEMENT_MS)
-        commits_come = not (self._cluster.is_down or self._cluster.faults.commits_are_held)
-        if commits_come and self._engine.caution.guard.wanting():
+        commits_come = not self._cluster.faults.commits_are_held if transacting is None else outcomes_come
+        if commits_come and not self._cluster.is_down and self._engine.caution.guard.wanting():
             waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
             waits.append(step_ms)
@@ -205,6 +206,7 @@ class Process:
         engine, member = self._engine, self.source.member
         return (
             self._cluster.is_down
+            or (engine.transacting is not None and engine.transacting.is_out)
             or member is None
             or member.target != engine.lanes.keys()
             or any(lane.pending or lane.is_paused or _is_uncommitted(lane) for lane in engine.lanes.values())
@@ -255,18 +257,22 @@ def settle(*processes: Process) -> bool:
 
 
 def let_pass(
-    ms: float, clock: VirtualClock, processes: Callable[[], Sequence[Process]], settled: Callable[[], bool]
+    ms: float,
+    clock: VirtualClock,
+    processes: Callable[[], Sequence[Process]],
+    settled: Callable[[], bool],
+    step_most_ms: float = STEP_MOST_MS,
 ) -> None:
     """
     Time passes, and the `processes` (asked for anew each time) do what becomes due in it, each thing at its time: `settled`
     lets them, and says whether anything was. Where only an engine knows the time, it is looked after the more seldom the
-    longer nothing has happened.
+    longer nothing has happened, but each `step_most_ms`.
     """
     settled()
     end_ms, step_ms = clock.mono_ms() + ms, _STEP_MS
     while (left_ms := end_ms - clock.mono_ms()) > 0:
         clock.advance(min([left_ms, *(process.next_ms(step_ms) for process in processes())]))
-        step_ms = _STEP_MS if settled() else min(2 * step_ms, _STEP_MOST_MS)
+        step_ms = _STEP_MS if settled() else min(2 * step_ms, step_most_ms)
 
 
 def _is_uncommitted(lane: Lane) -> bool:
