@@ -3,15 +3,16 @@
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
-from redrive.cli.main import app
+from redrive.cli.main import app as commands
 
 FILES = ["compose.yaml", "redrive.toml", "service.py", "test_service.py"]
 
 
 def _init(*args):
-    return CliRunner().invoke(app, ["init", *args])
+    return CliRunner().invoke(commands, ["init", *args])
 
 
 def test_four_files_and_the_next_three_commands(folder):
@@ -56,8 +57,11 @@ def test_a_folder_that_can_not_be_made_is_told(folder):
     assert result.output.startswith("can't write to file/below: ")
 
 
-def test_the_generated_test_passes(folder):
+@pytest.mark.parametrize("app", ['App("payments")', 'App("payments", delivery="exactly-once")'])
+def test_the_generated_test_passes(folder, app):
     _init()
+    service = folder / "service.py"
+    service.write_text(service.read_text().replace('App("payments")', app))
 
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)],

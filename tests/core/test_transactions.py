@@ -11,7 +11,6 @@ from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 from redrive.core.transactions import (
-    LINGER_MS,
     MOST_UNITS,
     PAUSE_FIRST_MS,
     SHUN_FIRST_MS,
@@ -22,6 +21,7 @@ from redrive.core.transactions import (
     Unit,
 )
 
+LINGER_MS = 5.0
 _LARGE = Refusal("too-large", "the batch is too large")
 _AWAY = Refusal("unavailable", "not authorised")
 
@@ -41,7 +41,7 @@ def _unit(token: Any, *topics: str, alone: bool = False) -> Unit:
 
 
 def _transactions() -> Transactions:
-    return Transactions(lambda token: token.is_alive)
+    return Transactions(lambda token: token.is_alive, LINGER_MS)
 
 
 class _At:

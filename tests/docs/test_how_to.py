@@ -44,6 +44,27 @@ def test_the_tests_on_a_page_pass(page, tmp_path):
     assert f"{shown} passed" in ended.stdout
 
 
+def test_the_story_on_a_page_is_the_one_that_is_told(tmp_path):
+    page = "test-your-listeners.md"
+    for name, code in _files(page).items():
+        (tmp_path / name).write_text(
+            code.replace("bank.pay(order, idempotency_key=record.event_id)", "bank.pay(order)"), "utf-8"
+        )
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    [story] = re.findall(
+        r"^```\n(in the world .*?)^```$", (PAGES / page).read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    told = re.sub(r"^E +(AssertionError: )?", "", ended.stdout, flags=re.MULTILINE)
+    assert [line for line in story.splitlines() if line.strip() not in told] == []
+
+
 def _command(arguments: list[str]) -> tuple[Any, list[str]]:
     """The command that is named, and what follows its name."""
     command, rest = typer.main.get_command(app), list(arguments)

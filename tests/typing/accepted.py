@@ -1,7 +1,8 @@
 """What users write, and both type checkers must accept. Never run."""
 
 import functools
-from collections.abc import AsyncGenerator
+import random
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +25,7 @@ from redrive import (
     Settings,
     Skip,
 )
+from redrive.testing import Begun, Explored, FailedRun, Handled, Harness, NewRecord, World, explore
 
 
 class Order(msgspec.Struct):
@@ -227,3 +229,50 @@ async def call_letter_handlers(letter: DeadLetter) -> None:
 async def host() -> None:
     async with app.serving() as serving:
         await serving.stopped()
+
+
+class Bank:
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+
+def with_bank(bank: Bank) -> App:
+    return App("payments")
+
+
+def alone() -> App:
+    return App("payments")
+
+
+def orders(chance: random.Random) -> Iterator[NewRecord]:
+    yield NewRecord("orders", {"total": chance.randrange(10)}, key="customer-7", headers={"trace": "abc"})
+
+
+def holds(world: World[Bank]) -> bool:
+    assert_type(world.outside, Bank)
+    assert_type(world.sent, list[NewRecord])
+    return world.is_over or world.harness.dead_letters == []
+
+
+def holds_alone(world: World[None]) -> None:
+    assert_type(world.outside, None)
+
+
+def explores() -> None:
+    explored = explore(
+        with_bank, outside=Bank, send=orders, invariant=holds, worlds=10, seed=3, faults=["crash", "clock"]
+    )
+    assert_type(explored, Explored)
+    explore(
+        alone, send=[NewRecord("orders", 1)], invariant=holds_alone, settings=Settings(), topics=["mails"]
+    )
+    explore(with_bank, outside=Bank, send=orders, invariant=lambda world: world.outside.paid == [])
+
+
+def tests(redrive_harness: Callable[..., Harness]) -> None:
+    with Harness(alone) as harness, Harness(app, partitions=4):
+        harness.rebalance(to=3)
+        harness.break_topic("orders.dlq", "not authorised")
+        harness.mend_topic("orders.dlq")
+        harness.workers.cut_off(1)
+        assert_type(harness.history, list[Begun | Handled | FailedRun])

@@ -1,6 +1,7 @@
 """What users may write by mistake: each marked line must be an error, or its mark is one. Never run."""
 
 from redrive import App, Backoff, DeadLetter, DeadLetterNow, Failures, Record, RetryLater, RetryPolicy
+from redrive.testing import Harness, NewRecord, World, explore
 
 app = App("payments")
 
@@ -95,3 +96,21 @@ def looks(record: Record) -> None:
     record.message()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     record.attempt = 2  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     record.key = b""  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Bank: ...
+
+
+def with_bank(bank: Bank) -> App:
+    return app
+
+
+def of_another(world: World[int]) -> None: ...
+
+
+explore(with_bank, send=[])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+explore(with_bank, outside=Bank, send=[1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+explore(with_bank, outside=Bank, send=[], invariant=of_another)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+explore(with_bank, outside=Bank, send=[], faults=["fire"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+NewRecord("orders")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+Harness(app).rebalance(to="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

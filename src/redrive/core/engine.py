@@ -55,7 +55,8 @@ class Engine:
         self.topics = plan.topics
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
-        units = Transactions(_is_alive) if plan.delivery == "exactly-once" else None
+        is_transactional = plan.delivery == "exactly-once"
+        units = Transactions(_is_alive, plan.transaction_linger_ms) if is_transactional else None
         self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator, units)
         self.commits = Commits(plan.commit_interval_ms, plan.commit_records, identity)
         #: What makes of commits transactions, with delivery `exactly-once`.

@@ -86,6 +86,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: int = 64 << 20
     commit_interval_ms: int = 1000
     commit_records: int = 100_000
+    #: The first write of a transaction waits so long for others: a transaction costs some 5 ms, whatever is in it.
+    transaction_linger_ms: float = 5.0
     #: Records in a run, at most.
     run_records: int = 1_000
     #: What reads and writes the headers of retries and dead letters.

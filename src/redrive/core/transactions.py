@@ -20,8 +20,6 @@ from redrive.core.commands import Produce, Refusal, Transaction
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
 
-#: The first write of a transaction waits so long for others: a transaction costs some 5 ms, whatever is in it.
-LINGER_MS = 5.0
 MOST_UNITS = 5_000
 MOST_BYTES = 16 << 20
 #: After an abort whose reason lies with no write, and the longest such pause when it happens again and again.
@@ -86,11 +84,13 @@ class _Shunned:
 class Transactions:
     """
     The units that wait for a transaction, and those in the one that is on its way. `is_alive` tells by its token whether
-    the record of a unit is still ours. Answers are pairs of token and refusal, one for each unit.
+    the record of a unit is still ours; `linger_ms`: how long the first one waits for others. Answers are pairs of token and
+    refusal, one for each unit.
     """
 
-    def __init__(self, is_alive: Callable[[Any], bool]) -> None:
+    def __init__(self, is_alive: Callable[[Any], bool], linger_ms: float) -> None:
         self._is_alive = is_alive
+        self._linger_ms = linger_ms
         self._new: list[Unit] = []
         self._fresh: deque[Unit] = deque()
         self._since_mono_ms = 0.0
@@ -189,7 +189,7 @@ class Transactions:
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def _is_time(self, now: Now) -> bool:
-        return now.mono_ms >= self._since_mono_ms + LINGER_MS or len(self._fresh) >= MOST_UNITS
+        return now.mono_ms >= self._since_mono_ms + self._linger_ms or len(self._fresh) >= MOST_UNITS
 
     def _take_in(self, now: Now, answers: list[Answer]) -> None:
         if not self._fresh:

@@ -37,6 +37,8 @@ class Faults:
         self.uncertain: set[TopicPartition] = set()
         #: Transactions stay open while this is set: their writes are there, and hide what comes behind them.
         self.transactions_are_held = False
+        #: Topics that refuse all writes, and what they answer.
+        self.broken_topics: dict[str, str] = {}
         self._aborts: list[str] = []
         self._lost_outcomes = 0
         self._refusals: dict[str, list[Refusal]] = {}
@@ -77,7 +79,9 @@ class Faults:
         return is_lost
 
     def next_refusal(self, topic: str) -> Refusal | None:
-        """Uses up one refusal of a write."""
+        """Uses up one refusal of a write, where the topic isn't broken anyway."""
+        if topic in self.broken_topics:
+            return Refusal("unavailable", self.broken_topics[topic])
         waiting = self._refusals.get(topic)
         return waiting.pop(0) if waiting else None
 

@@ -59,8 +59,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return task.result()
 
     def close(self) -> None:
-        """End generators and threads that handlers left behind, then the loop."""
+        """End tasks, generators and threads that handlers and killed processes left behind, then the loop."""
         if not self.is_closed():
+            for task in asyncio.all_tasks(self):
+                task.cancel()
+            self.run_until_idle()
             self.complete(self.shutdown_asyncgens())
             self.complete(self._shut_down_threads())
         super().close()

@@ -6,11 +6,30 @@ Test listeners without Kafka: an app on a simulated cluster, with a clock that t
         harness.advance("10m")
         assert [letter.reason for letter in harness.dead_letters] == ["exhausted"]
 
-With pytest, the fixture `redrive_harness` makes harnesses and closes them.
+`explore` plays whole worlds with an app's handlers, in which everything goes wrong that can.
+
+With pytest, the fixture `redrive_harness` makes harnesses and closes them, and `redrive_explore` is `explore` with as many
+worlds as the command line says.
 """
 
 from redrive.deadletters.dead_letter import DeadLetter
+from redrive.testing.exploring import Explored, explore
+from redrive.testing.faults import Fault
 from redrive.testing.harness import Harness
-from redrive.testing.values import FailedRun, Handled, LetterRun, Waiting
+from redrive.testing.values import Begun, FailedRun, Handled, LetterRun, NewRecord, Waiting
+from redrive.testing.worlds import World
 
-__all__ = ["DeadLetter", "FailedRun", "Handled", "Harness", "LetterRun", "Waiting"]
+__all__ = [
+    "Begun",
+    "DeadLetter",
+    "Explored",
+    "FailedRun",
+    "Fault",
+    "Handled",
+    "Harness",
+    "LetterRun",
+    "NewRecord",
+    "Waiting",
+    "World",
+    "explore",
+]

@@ -1,16 +1,18 @@
 """An app under test, on a cluster in memory."""
 
-import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import msgspec
+
 from redrive.app import App
 from redrive.core.commands import Report
-from redrive.core.record import Record, TopicPartition
+from redrive.core.record import TopicPartition
 from redrive.core.settings import Settings
 from redrive.core.successors import envelope_of
 from redrive.core.topology import Role
@@ -23,23 +25,21 @@ from redrive.deadletters.selection import Selection, make_plan
 from redrive.deadletters.states import Author, StateBook
 from redrive.deadletters.topics import Names, find_dlqs
 from redrive.errors import RedriveError, SettingsError, TopologyError
-from redrive.runtime.declaration import Listener
-from redrive.runtime.letters import begin_at_end, letter_app
+from redrive.runtime.declaration import ResolvedApp
 from redrive.runtime.planning import plan_group, plan_letters, wanted_topics
 from redrive.runtime.provisioning import carry_out, compare, with_source_partitions
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
-from redrive.sim.loop import VirtualLoop
 from redrive.sim.records import SimRecord
-from redrive.testing.process import Process, let_pass, settle
-from redrive.testing.values import FailedRun, Handled, LetterRun, Waiting, to_bytes
-
-Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+from redrive.testing.values import Begun, FailedRun, Handled, Headers, LetterRun, Waiting, to_bytes
+from redrive.testing.watching import watched
+from redrive.testing.workers import Workers
 
 
 class Harness:
     """
-    Runs `app` on a simulated cluster, in the test's own thread. Time stands still until the test moves it.
+    Runs `app` on a simulated cluster, in the test's own thread. Time stands still until the test moves it. A function instead of
+    the app is called for each process that starts: what its app keeps in memory dies with the process, as in life.
 
     The code at work is that of `redrive run`, down to the Kafka client, in whose place the simulated cluster is: same
     retries, dead letters, commits. Coroutine handlers run on an event loop that goes by the same clock, so
@@ -50,15 +50,15 @@ class Harness:
     everywhere. `seed`: lets things happen in another order than the plainest, the same for the same seed. `cluster`: that
     of another harness, on which this app works too: its next release, or another group.
 
-    `clock` and `cluster` are the simulated ones, for tests of faults: `harness.cluster.is_down = True`,
-    `harness.cluster.faults.refuse_writes("orders.dlq", 3)`, `harness.clock.step_wall(-60_000)`.
+    `clock`, `cluster` and `workers` are the simulated ones, for tests of faults: `harness.cluster.is_down = True`,
+    `harness.cluster.faults.refuse_writes("orders.dlq", 3)`, `harness.clock.step_wall(-60_000)`, `harness.workers.cut_off(1)`.
 
     Raises ListenerError for an app that can't be run, as one without listeners; SettingsError, TopologyError.
     """
 
     def __init__(
         self,
-        app: App,
+        app: App | Callable[[], App],
         *,
         partitions: int = 1,
         settings: Settings | None = None,
@@ -68,33 +68,25 @@ class Harness:
         self.cluster = cluster or SimCluster(VirtualClock(), seed=seed)
         self.handled: list[Handled] = []
         self.failed: list[FailedRun] = []
+        #: Runs as they began, and as they ended, in the order of that.
+        self.history: list[Begun | Handled | FailedRun] = []
         self.letter_runs: list[LetterRun] = []
-        resolved = app.resolve()
-        self._app = replace(
-            resolved,
-            listeners=tuple(self._watched(each, self._note) for each in resolved.listeners),
-            on_dead_letter=tuple(self._watched(each, self._note_letter) for each in resolved.on_dead_letter),
-        )
-        self._settings = settings or Settings(bootstrap_servers="sim:9092")
-        if resolved.dialects:
-            self._settings = replace(self._settings, dialects=resolved.dialects)
-        if resolved.delivery:
-            self._settings = replace(self._settings, delivery=resolved.delivery)
-        if problems := replace(self._settings, bootstrap_servers="sim:9092").problems():
-            raise SettingsError(problems)
+        make = _maker(app)
+        self._app = make().resolve()
+        self._settings = _settings_of(self._app, settings)
         self._create_topics(partitions)
-        self._plan = plan_group(self._app, self._settings, self.cluster.topics)
-        self._letter_plan = plan_letters(self._app, self._settings)
-        self._loop = VirtualLoop(self.clock)
+        # What can be done at once is done at once: a transaction doesn't wait for others.
+        self._plan = msgspec.structs.replace(
+            plan_group(self._app, self._settings, self.cluster.topics), transaction_linger_ms=0.0
+        )
         self._jobs = 0
-        self._is_at_work = False
-        self._earlier_reports: list[Report] = []
-        #: The app's, and that of its handlers of dead letters where it has some; none when it is closed.
-        self._processes: tuple[Process, ...] = ()
+        self._is_closed = False
+        letter_plan = plan_letters(self._app, self._settings)
+        self.workers = Workers(self._watched(make), self._plan, letter_plan, self._settings, self.cluster)
         try:
-            self._begin()
+            self.workers.start()
         except BaseException:
-            self._loop.close()
+            self.workers.close(in_order=False)
             raise
 
     def __enter__(self) -> Self:
@@ -122,11 +114,7 @@ class Harness:
         `value`: bytes and None as they are, text as UTF-8, all else (dict, dataclass, pydantic, msgspec) as JSON.
         `partition`: by default by the key, as Java's producers do. Raises TopologyError when there is no such topic.
         """
-        if topic not in self.cluster.topics:
-            known = ", ".join(sorted(self.cluster.topics))
-            raise TopologyError(
-                f"there is no topic {topic}; there are: {known}. Others are made by harness.cluster.create_topic(name)"
-            )
+        self._require(topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         record = self.cluster.append(
             topic,
@@ -135,15 +123,15 @@ class Harness:
             headers=[(name, text.encode() if isinstance(text, str) else text) for name, text in pairs],
             partition=partition,
         )
-        self._settle()
+        self.workers.settle()
         return record
 
     def advance(self, duration: str | timedelta) -> None:
         """
         Let time pass (`"10m"`, `"1h30m"` or a timedelta), and the app do all that becomes due in it, each at its time.
         """
-        ms = parse_duration_ms(duration, allow_zero=True)
-        let_pass(ms, self.clock, lambda: self._processes, self._settle)
+        self._require()
+        self.workers.advance(parse_duration_ms(duration, allow_zero=True))
 
     def replay(self, *letters: DeadLetter) -> ReplayReport:
         """
@@ -167,29 +155,65 @@ class Harness:
         self._jobs += 1
         job = Job(desk, plan, books, Author("the test", f"test-{self._jobs}"), threading.Event())
         report = job.replay() if kind == "replay" else job.discard()
-        self._settle()
+        self.workers.settle()
         return report
 
     def restart(self) -> None:
-        """End the process in order, and start a new one: handlers finish, what is done is committed."""
-        self._end(Process.stop)
-        self._begin()
+        """
+        End the process in order, and start a new one: handlers finish, what is done is committed. Several are replaced one
+        after another, as by a rolling restart.
+        """
+        self._require()
+        for _ in range(len(self.workers.running)):
+            self.workers.stop()
+            self.workers.start()
 
     def crash(self) -> None:
         """
-        End the process as `kill -9` does, and start a new one: what was in flight, or finished within about the last
-        second before, runs again.
+        End the process as `kill -9` does, of several the oldest, and start a new one: what was in flight, or finished within
+        about the last second before, runs again.
         """
-        self._end(Process.kill)
-        self._begin()
+        self._require()
+        if self.workers.running:
+            self.workers.kill()
+        self.workers.start()
+
+    def rebalance(self, to: int = 2) -> None:
+        """
+        Let `to` processes share the partitions from now on: new ones join the group, or the oldest leave it in order. So
+        `rebalance(to=2)` and then `rebalance(to=1)` moves every partition. By default two, the fewest that share.
+
+        A partition is at one process: with fewer of them than `to` (`Harness(app, partitions=…)`) some processes have none.
+        Raises ValueError for less than 1.
+        """
+        self._require()
+        if to < 1:
+            raise ValueError(
+                f"rebalance(to={to}): at least one process; harness.workers.stop() ends the last one, too"
+            )
+        while len(self.workers.running) < to:
+            self.workers.start()
+        while len(self.workers.running) > to:
+            self.workers.stop()
+        self.workers.settle()
+
+    def break_topic(self, topic: str, why: str = "not enough replicas in sync") -> None:
+        """
+        Refuse all that is written to a topic by the app, a replay or a discard, until `mend_topic`; `why`: what brokers answer. What
+        `send` writes isn't refused. Raises TopologyError when there is no such topic.
+        """
+        self._require(topic)
+        self.cluster.faults.broken_topics[topic] = why
+
+    def mend_topic(self, topic: str) -> None:
+        """Take writes to a topic again. The app writes anew what was refused when its back-off is over, within 30 s."""
+        self._require(topic)
+        self.cluster.faults.broken_topics.pop(topic, None)
 
     def close(self) -> None:
-        """End the process in order. Calling it twice is harmless."""
-        if self._processes:
-            try:
-                self._end(Process.stop)
-            finally:
-                self._loop.close()
+        """End all processes in order. Calling it twice is harmless."""
+        self._is_closed = True
+        self.workers.close()
 
     # -- what can be seen ----------------------------------------------------------------------------------------
 
@@ -238,7 +262,7 @@ class Harness:
     @property
     def reports(self) -> list[Report]:
         """What an operator would read in the log: `event` and `fields`, such as `brake-on` or `write-refused`."""
-        return self._earlier_reports + [report for process in self._processes for report in process.reports]
+        return self.workers.reports
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -254,39 +278,29 @@ class Harness:
             raise TopologyError("; ".join(f"{topic}: {why}" for topic, why in failed.items()))
         self._dlqs = {topic.name for topic in wanted if topic.role is Role.DLQ}
 
-    def _begin(self) -> None:
-        process = Process(self._app, self._plan, self._settings, self.cluster, self._loop)
-        self._processes = (process,)
-        if self._app.on_dead_letter:
-            app, plan = letter_app(self._app), self._letter_plan
-            begin_at_end(self.cluster.admin(), app, plan, self.cluster.counts)
-            beside = Process(app, plan, self._settings, self.cluster, self._loop, resources=process.resources)
-            self._processes = (process, beside)
-        settle(*self._processes)
+    def _watched(self, make: Callable[[], App]) -> Callable[[int], ResolvedApp]:
+        """What makes the app that a process of that number runs. The first one has that by which all was planned."""
+        first = [self._app]
 
-    def _end(self, how: Callable[[Process], None]) -> None:
-        self._running()
-        processes, self._processes = self._processes, ()
-        for process in processes:
-            self._earlier_reports += process.reports
-        for process in reversed(processes):  # the app's lifespan ends last
-            how(process)
+        def make_watched(worker: int) -> ResolvedApp:
+            return watched(
+                first.pop() if first else make().resolve(),
+                began=partial(self._note_begun, worker),
+                ended=partial(self._note, worker),
+                letter_ended=self._note_letter,
+            )
 
-    def _running(self) -> Process:
-        """The app's own."""
-        if not self._processes:
+        return make_watched
+
+    def _require(self, topic: str | None = None) -> None:
+        """Raises RedriveError when all is over, TopologyError when there is no such topic."""
+        if self._is_closed:
             raise RedriveError("the harness is closed")
-        return self._processes[0]
-
-    def _settle(self) -> bool:
-        if self._is_at_work:  # a handler sends: what it sent is read when it has ended
-            return False
-        self._is_at_work = True
-        try:
-            self._running()
-            return settle(*self._processes)
-        finally:
-            self._is_at_work = False
+        if topic is not None and topic not in self.cluster.topics:
+            known = ", ".join(sorted(self.cluster.topics))
+            raise TopologyError(
+                f"there is no topic {topic}; there are: {known}. Others are made by harness.cluster.create_topic(name)"
+            )
 
     def _books(self) -> list[StateBook]:
         admin, log = self.cluster.admin(), self.cluster.log()
@@ -301,62 +315,51 @@ class Harness:
         return books
 
     def _is_finished(self, record: SimRecord) -> bool:
-        lane = self._running().engine.lanes.get(TopicPartition(record.topic(), record.partition()))
-        if lane is None:
-            return False
-        offset, above = record.offset(), lane.offsets.finished_above_frontier()
-        return offset < lane.offsets.frontier or any(first <= offset < end for first, end in above)
+        """Whether the process that has the record's partition knows that it needn't run."""
+        self._require()
+        key, offset = TopicPartition(record.topic(), record.partition()), record.offset()
+        lanes = (
+            process.engine.lanes.get(key) for worker in self.workers.running for process in worker.groups
+        )
+        return any(
+            offset < lane.offsets.frontier
+            or any(first <= offset < end for first, end in lane.offsets.finished_above_frontier())
+            for lane in lanes
+            if lane is not None
+        )
 
-    def _note(self, listener: str, value: Any, record: Record, error: BaseException | None) -> None:
+    def _note_begun(self, worker: int, listener: str, value: Any, record: Any) -> None:
+        self.history.append(Begun(listener, value, record, record.attempt, self.clock.wall_ms(), worker))
+
+    def _note(self, worker: int, listener: str, value: Any, record: Any, error: BaseException | None) -> None:
+        if self.workers.is_killing:
+            return
         run = (listener, value, record, record.attempt, self.clock.wall_ms())
         if error is None:
-            self.handled.append(Handled(*run))
+            self.handled.append(Handled(*run, worker))
+            self.history.append(self.handled[-1])
         else:
-            self.failed.append(FailedRun(*run, error))
+            self.failed.append(FailedRun(*run, error, worker))
+            self.history.append(self.failed[-1])
 
-    def _note_letter(self, name: str, value: Any, letter: DeadLetter, error: BaseException | None) -> None:
+    def _note_letter(self, name: str, value: Any, letter: Any, error: BaseException | None) -> None:
         self.letter_runs.append(LetterRun(name, value, letter, self.clock.wall_ms(), error))
 
-    def _watched(
-        self, listener: Listener, note_run: Callable[[str, Any, Any, BaseException | None], None]
-    ) -> Listener:
-        """The same listener, whose runs are noted."""
-        handler = listener.handler
 
-        def call(value: Any, record: Any) -> Any:
-            if not listener.takes_record:
-                return handler(value)
-            return handler(value, record) if listener.takes_value else handler(record)
+def _maker(app: App | Callable[[], App]) -> Callable[[], App]:
+    return (lambda: app) if isinstance(app, App) else app
 
-        def note(value: Any, record: Any, error: BaseException | None = None) -> None:
-            note_run(listener.name, value, record, error)
 
-        def run(value: Any, record: Any) -> Any:
-            try:
-                result = call(value, record)
-            except BaseException as error:
-                note(value, record, error)
-                raise
-            if not inspect.isawaitable(
-                result
-            ):  # handed back instead of awaited: redrive counts that as a failure
-                note(value, record)
-            return result
-
-        async def run_awaited(value: Any, record: Any) -> None:
-            try:
-                await call(value, record)
-            except BaseException as error:
-                note(value, record, error)
-                raise
-            note(value, record)
-
-        return replace(
-            listener,
-            handler=run_awaited if listener.is_async else run,
-            takes_value=True,
-            takes_record=True,
-        )
+def _settings_of(app: ResolvedApp, settings: Settings | None) -> Settings:
+    """What the app sets itself goes before. Raises SettingsError."""
+    found = settings or Settings(bootstrap_servers="sim:9092")
+    if app.dialects:
+        found = replace(found, dialects=app.dialects)
+    if app.delivery:
+        found = replace(found, delivery=app.delivery)
+    if problems := replace(found, bootstrap_servers="sim:9092").problems():
+        raise SettingsError(problems)
+    return found
 
 
 def _is_final(book: StateBook, record: SimRecord) -> bool:

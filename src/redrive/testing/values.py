@@ -1,5 +1,6 @@
 """What a test sees of its app's records."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -8,15 +9,32 @@ from redrive.core.envelope import Envelope
 from redrive.core.record import Record
 from redrive.deadletters.dead_letter import DeadLetter
 
+Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 
-class Handled(NamedTuple):
-    """A run of a handler that ended well: what it was given, the number of the run, and when (epoch ms) it ended."""
+
+class Begun(NamedTuple):
+    """
+    A run of a handler that began: what it is given, the number of the run, when (epoch ms) it began, and the number of the
+    process in which it did.
+    """
 
     listener: str
     value: Any
     record: Record
     attempt: int
     at_ms: float
+    worker: int = 0
+
+
+class Handled(NamedTuple):
+    """A run of a handler that ended well: what it was given, the number of the run, when (epoch ms) it ended, and where."""
+
+    listener: str
+    value: Any
+    record: Record
+    attempt: int
+    at_ms: float
+    worker: int = 0
 
 
 class FailedRun(NamedTuple):
@@ -28,6 +46,17 @@ class FailedRun(NamedTuple):
     attempt: int
     at_ms: float
     error: BaseException
+    worker: int = 0
+
+
+class NewRecord(NamedTuple):
+    """A record for `explore` to send, with what `Harness.send` takes."""
+
+    topic: str
+    value: Any
+    key: bytes | str | None = None
+    headers: Headers = ()
+    partition: int = -1
 
 
 class Waiting(NamedTuple):
