@@ -1,7 +1,7 @@
 """Kafka as a stranger to redrive sees it: plain records in, plain records out, by the client library alone."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 from uuid import uuid4
@@ -76,10 +76,20 @@ def send(bootstrap: str, topic: str, records: Iterable[Given], **config: object)
 
 def read_all(bootstrap: str, topic: str) -> list[Seen]:
     """All that a topic holds now, by partition and offset."""
+    return sorted(each_of(bootstrap, topic))
+
+
+def each_of(bootstrap: str, topic: str, partitions: Sequence[int] | None = None) -> Iterator[Seen]:
+    """All that a topic holds now, or some of its partitions, one at a time; each partition's by offset."""
     ends = _ends(bootstrap, topic)
-    wanted = {partition: end for partition, end in ends.items() if end}
-    if not wanted:
-        return []
+    wanted = [number for number, end in ends.items() if end and (partitions is None or number in partitions)]
+    return _from(bootstrap, [TopicPartition(topic, number, 0) for number in wanted])
+
+
+def _from(bootstrap: str, starts: list[TopicPartition]) -> Iterator[Seen]:
+    """What is there from these offsets on."""
+    if not starts:
+        return
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -91,19 +101,17 @@ def read_all(bootstrap: str, topic: str) -> list[Seen]:
             "isolation.level": "read_committed",
         }
     )
-    found: list[Seen] = []
     try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in wanted])
-        at_end: set[int] = set()
-        while len(at_end) < len(wanted):
+        consumer.assign(starts)
+        at_end: set[tuple[str, int]] = set()
+        while len(at_end) < len(starts):
             for message in consumer.consume(5000, 0.05):
-                if message.error() is not None:
-                    at_end.add(message.partition())
-                else:
-                    found.append(_seen(message))
+                if message.error() is None:
+                    yield _seen(message)
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    at_end.add((message.topic(), message.partition()))
     finally:
         consumer.close()
-    return sorted(found)
 
 
 def count_all(bootstrap: str, topic: str) -> int:
@@ -151,6 +159,18 @@ def _answered(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPart
         return []
 
 
+def is_through(bootstrap: str, group: str, topics: Sequence[str]) -> bool:
+    """As `is_all_committed`, also where transactions leave marks behind the last record. Later topics are looked at later."""
+    for topic in topics:
+        at = committed(bootstrap, group, topic)
+        starts = [
+            TopicPartition(topic, number, at.get(number, 0)) for number in _partitions(bootstrap, topic)
+        ]
+        if next(_from(bootstrap, starts), None) is not None:
+            return False
+    return True
+
+
 def is_all_committed(bootstrap: str, group: str, topics: Sequence[str]) -> bool:
     """Whether the group is through with all that these topics hold."""
     for topic in topics:
@@ -161,13 +181,15 @@ def is_all_committed(bootstrap: str, group: str, topics: Sequence[str]) -> bool:
     return True
 
 
-def create_topics(bootstrap: str, names: Iterable[str], partitions: int = 1, **configs: str) -> None:
+def create_topics(
+    bootstrap: str, names: Iterable[str], partitions: int = 1, *, replicas: int = 1, **configs: str
+) -> None:
     """Create topics in one go, and wait until they have leaders."""
     names = list(names)
     if not names:
         return
     client = admin_of(bootstrap)
-    wanted = [NewTopic(name, partitions, 1, config=configs) for name in names]
+    wanted = [NewTopic(name, partitions, replicas, config=configs) for name in names]
     for future in client.create_topics(wanted, operation_timeout=20).values():
         future.result()
     until(
@@ -177,7 +199,7 @@ def create_topics(bootstrap: str, names: Iterable[str], partitions: int = 1, **c
 
 
 def create_topics_of(
-    bootstrap: str, app: App, partitions: int = 1, *, leave_out: Sequence[str] = ()
+    bootstrap: str, app: App, partitions: int = 1, *, leave_out: Sequence[str] = (), replicas: int = 1
 ) -> list[str]:
     """Create every topic that an app needs, its sources too, but for those that end in one of `leave_out`."""
     wanted = wanted_topics(app.resolve(), Settings(bootstrap_servers=bootstrap), ())
@@ -185,8 +207,8 @@ def create_topics_of(
     names = [topic.name for topic in wanted if topic.name not in known]
     names = [name for name in names if not any(name.endswith(end) for end in leave_out)]
     states = [name for name in names if name.endswith(".dlq.state")]
-    create_topics(bootstrap, states, partitions, **{"cleanup.policy": "compact"})
-    create_topics(bootstrap, [name for name in names if name not in states], partitions)
+    create_topics(bootstrap, states, partitions, replicas=replicas, **{"cleanup.policy": "compact"})
+    create_topics(bootstrap, [name for name in names if name not in states], partitions, replicas=replicas)
     return names
 
 

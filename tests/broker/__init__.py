@@ -7,12 +7,14 @@ import atexit
 import contextlib
 import logging
 import os
+import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -72,7 +74,8 @@ class Broker:
     """One broker with its own data folder; `start` after `kill` or `stop` finds the data again.
 
     `port` 0 takes a free one; `version` is Kafka's, by default the one of `pom.xml`. `properties` are added to the broker's (see `PROPERTIES`); with
-    `quick_rebalances=False` groups keep the broker's default timings.
+    `quick_rebalances=False` groups keep the broker's default timings. `cluster_id`: which brokers belong together, by default
+    this one alone; `java_options` come behind `JAVA_OPTIONS`.
     """
 
     def __init__(
@@ -83,8 +86,12 @@ class Broker:
         quick_rebalances: bool = True,
         properties: Mapping[str, str] | None = None,
         version: str = "",
+        cluster_id: str = "",
+        java_options: Sequence[str] = (),
     ) -> None:
         self._version = version
+        self._cluster_id = cluster_id or new_cluster_id()
+        self._java_options = (*JAVA_OPTIONS, *java_options)
         self.port, controller_port = _ports(port)
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.data = data.resolve()
@@ -110,6 +117,11 @@ class Broker:
 
         With `dies_with_us` it is stopped when this process ends, however it ends.
         """
+        self.launch(dies_with_us=dies_with_us)
+        self.await_answer(ready_s)
+
+    def launch(self, *, dies_with_us: bool = True) -> None:
+        """Start the broker without waiting for it. It dies with the thread that calls this, as Linux has it."""
         command = self.command()
         if dies_with_us:
             atexit.register(self.kill)
@@ -119,7 +131,6 @@ class Broker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        self._wait_until_ready(time.monotonic() + ready_s)
 
     def command(self) -> list[str]:
         """The command that runs the broker; fetches jars and formats the data folder where that is still to do."""
@@ -127,11 +138,9 @@ class Broker:
         self.data.mkdir(parents=True, exist_ok=True)
         config = self.data / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in self.properties.items()))
-        java = ["java", *JAVA_OPTIONS, "-cp", f"{jars}/*"]
+        java = ["java", *self._java_options, "-cp", f"{jars}/*"]
         if not (self.data / "logs" / "meta.properties").exists():
-            tool = [*java, "kafka.tools.StorageTool"]
-            cluster = _output([*tool, "random-uuid"])
-            _output([*tool, "format", "-t", cluster, "-c", str(config)])
+            _output([*java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(config)])
         return [*java, "kafka.Kafka", str(config)]
 
     def stop(self) -> None:
@@ -153,7 +162,9 @@ class Broker:
             process.kill()
             process.wait(30)
 
-    def _wait_until_ready(self, deadline: float) -> None:
+    def await_answer(self, within_s: float = 60.0) -> None:
+        """Wait until a broker that was launched answers."""
+        deadline = time.monotonic() + within_s
         while not answers(self.bootstrap):
             if self._process is not None and self._process.poll() is not None:
                 self._process = None
@@ -166,6 +177,12 @@ class Broker:
                     f"the broker did not answer in time; the end of {self.log}:\n{_tail(self.log)}"
                 )
             time.sleep(0.05)
+
+
+def version_of_kafka() -> str:
+    """Which Kafka the jars are of, by the POM."""
+    found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text("utf-8"))
+    return found[1] if found else ""
 
 
 def fetch(version: str = "") -> Path:
@@ -205,14 +222,30 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "logger": silent})
 
 
+def new_cluster_id() -> str:
+    """As Kafka writes its ids: 128 bits in base64, the first character no hyphen."""
+    return f"A{secrets.token_urlsafe(16)[1:]}"
+
+
+def free_ports(count: int) -> list[int]:
+    """
+    So many ports at which nobody listens now, below those that Linux gives to who connects: a broker that is down for a moment
+    must find its port free, and who tries to reach it meanwhile may be given that very port and reach himself.
+    """
+    with contextlib.ExitStack() as sockets:
+        found: list[int] = []
+        while len(found) < count:
+            opened = sockets.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                opened.bind(("127.0.0.1", 10_000 + secrets.randbelow(19_000)))
+                found.append(opened.getsockname()[1])
+        return found
+
+
 def _ports(port: int) -> tuple[int, int]:
     """The broker's port and its controller's: the given one and the next, or two free ones."""
-    if port:
-        return port, port + 1
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+    first, second = (port, port + 1) if port else free_ports(2)
+    return first, second
 
 
 def _output(command: list[str]) -> str:
