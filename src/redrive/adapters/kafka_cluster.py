@@ -1,9 +1,11 @@
 """Questions to an Apache Kafka cluster and changes of its topics (`runtime/ports.py`, Cluster)."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -33,6 +35,8 @@ from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
 
 _OFFSET_TRIES = 20
+#: Who leads which partition is told in milliseconds, or not now.
+_LEARN_S = 1.0
 #: How the ids of librdkafka's mock clusters begin. They have no controller, so all that is asked of one times out.
 MOCK = "mockCluster"
 _MISSING = frozenset([KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
@@ -44,7 +48,17 @@ _OPERATIONS = {
     AclOperation.DESCRIBE: Operation.DESCRIBE,
     AclOperation.DESCRIBE_CONFIGS: Operation.DESCRIBE_CONFIGS,
 }
-_TRY_AGAIN = frozenset([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
+#: The client asked who isn't the leader, or there is none: a topic made a moment ago, a broker that has gone.
+_OTHER_LEADER = frozenset(
+    [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    ]
+)
+_NO_ANSWER = KafkaException(KafkaError(KafkaError._TIMED_OUT, "its leader doesn't answer", False, True))
 
 
 class KafkaCluster:
@@ -112,27 +126,50 @@ class KafkaCluster:
     ) -> Mapping[TopicPartition, int]:
         if not keys:
             return {}
-        spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
-        request = {ClientPartition(*key): spec for key in keys}
+        unanswered = [ClientPartition(*key) for key in keys]
         found: dict[TopicPartition, int] = {}
         for _ in range(_OFFSET_TRIES):
-            futures = self.client.list_offsets(
-                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
-            )
-            again = {}
-            for at, future in futures.items():
-                try:
-                    found[TopicPartition(at.topic, at.partition)] = future.result().offset
-                except KafkaException as error:
-                    # A topic made a moment ago has no leader yet.
-                    if error.args[0].code() in _TRY_AGAIN:
-                        again[at] = spec
-                    elif error.args[0].code() not in _MISSING:
-                        raise _port_error(error, on_topic(Operation.DESCRIBE, at.topic)) from error
-            if not again:
-                break
-            request = again
-        return found
+            asked, unanswered = unanswered, []
+            for at, answer in self._offsets_of(asked, which).items():
+                if isinstance(answer, int):
+                    found[TopicPartition(at.topic, at.partition)] = answer
+                elif answer.args[0].code() in _OTHER_LEADER:
+                    unanswered.append(at)
+                elif answer.args[0].code() not in _MISSING:
+                    if answer is _NO_ANSWER:
+                        self._learn_leaders()  # the next one who asks may find another
+                    raise _port_error(answer, on_topic(Operation.DESCRIBE, at.topic)) from answer
+            if not unanswered:
+                return found
+            self._learn_leaders()
+        names = ", ".join(f"{at.topic}/{at.partition}" for at in unanswered)
+        raise PortError(f"no leader told the offsets of {names}", retriable=True)
+
+    def _offsets_of(
+        self, asked: Sequence[ClientPartition], which: Literal["earliest", "latest"]
+    ) -> Mapping[ClientPartition, int | KafkaException]:
+        spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
+        futures = self.client.list_offsets(
+            dict.fromkeys(asked, spec),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._timeout_s,
+        )
+        answers: dict[ClientPartition, int | KafkaException] = {}
+        for at, future in futures.items():
+            try:
+                answers[at] = int(future.result().offset)
+            except KafkaException as error:
+                answers[at] = error
+            else:
+                # Where a leader doesn't answer in time, the client tells no error but this (librdkafka 2.16).
+                if answers[at] == OFFSET_INVALID:
+                    answers[at] = _NO_ANSWER
+        return answers
+
+    def _learn_leaders(self) -> None:
+        """The client goes by the leaders that it knows, for minutes, whatever it is answered (librdkafka 2.16)."""
+        with contextlib.suppress(KafkaException):
+            self.client.list_topics(timeout=_LEARN_S)
 
     def committed(self, group: str, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         return committed_of(self._conf, group, keys, self._timeout_s)

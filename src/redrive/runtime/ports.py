@@ -244,7 +244,7 @@ class Cluster(Protocol):
     def offsets(
         self, keys: Sequence[TopicPartition], which: Literal["earliest", "latest"]
     ) -> Mapping[TopicPartition, int]:
-        """First or end offset of partitions; partitions that don't exist are left out."""
+        """First or end offset of partitions; partitions that don't exist are left out. Raises PortError where a leader doesn't tell."""
         ...
 
     def committed(self, group: str, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
