@@ -8,6 +8,7 @@ written before a SIGKILL is there. Imported by the services that tests run, so i
 import os
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,14 +33,26 @@ class Ledger:
 
     def note(self, record, note: str = "") -> None:
         """Write down that a handler starts with a record."""
-        line = f"{record.event_id} {record.attempt} {time.time() * 1000:.3f} {record.due_ms or 0} {os.getpid()} {note}\n"
+        self._write(record.event_id, record.attempt, record.due_ms or 0, note)
+
+    def note_process(self, about: str, note: str) -> None:
+        """Write down what became of this process, not of a record."""
+        self._write(about, 0, 0, note)
+
+    def _write(self, about: str, attempt: int, due_ms: int, note: str) -> None:
+        line = f"{about} {attempt} {time.time() * 1000:.3f} {due_ms} {os.getpid()} {note}\n"
         os.write(self._file, line.encode())
+
+    def each(self) -> Iterator[Run]:
+        """All runs so far, in the order in which they were written, one at a time: a ledger may be larger than memory."""
+        with self.path.open() as lines:
+            for line in lines:
+                if line.endswith("\n"):
+                    yield _run(line[:-1])
 
     def runs(self) -> list[Run]:
         """All runs so far, in the order in which they were written."""
-        text = self.path.read_text()
-        lines = text[: text.rfind("\n") + 1].splitlines()
-        return [_run(line) for line in lines]
+        return list(self.each())
 
     def count(self) -> int:
         """How many runs there were so far."""

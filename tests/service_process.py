@@ -48,6 +48,11 @@ class ServiceProcess:
     def pid(self) -> int:
         return self._running().pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; of a process that was killed by a signal that signal's number, negative."""
+        return self._running().poll()
+
     def start(self, *, awaits: str = "assigned") -> Self:
         """Start it, and wait until its log says that partitions came; or `awaits`, and nothing where that is empty."""
         self._read_from = self.log.stat().st_size if self.log.exists() else 0

@@ -1,23 +1,29 @@
 """
-What a history of runs says about order by key: nothing but a function of what handlers noted and of who was killed.
+What a history of runs says about order by key: nothing but a function of what handlers noted and of what was done to whom.
 
 For a listener with `blocking="key"`. A record is *through* when a run of it was handled, or its last attempt failed. Of one key
 
 - no run begins before all earlier records are through, nor while another one goes on;
-- what is through runs again only after the process that ran the key last was killed, and then from some record on all that
-  follow it, in their order;
+- what is through runs again only after the process that ran the key last was killed, or may have lost its partitions by
+  another fault, and then from some record on all that follow it, in their order;
 - what a process began with, or a retry waited in front of, tells what was committed: nothing before it runs again;
-- attempts count on by one after a failure; the same attempt comes again only after a kill.
+- attempts count on by one after a failure; the same attempt comes again only after such a fault.
 
 Nothing is lost, nothing is early, and dead letters are those that were to be expected, one for each last run at most.
+
+Where the history tells which process *took* its partition, what others still did there is late: a process that stood still
+or was cut off doesn't know yet that it was given up. That is counted, must be explained by such a fault, and changes nothing
+of what is judged: the one that took the partition does it all.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-BEGAN, HANDLED, FAILED = "began", "handled", "failed"
+from tests.chaos.faults import Faults
+
+BEGAN, HANDLED, FAILED, TOOK = "began", "handled", "failed", "took"
 #: Of each kind so many are told in full; all are counted.
 TOLD_MOST = 20
 
@@ -31,7 +37,10 @@ class Sent(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A run began, or ended one way or the other, as its handler noted it. `due_ms` 0: at once."""
+    """
+    A run began, or ended one way or the other, as its handler noted it. `due_ms` 0: at once. Or the process took the partition,
+    whatever the record.
+    """
 
     record: str
     attempt: int
@@ -65,6 +74,13 @@ class Verdict:
         if len(self.found[kind]) < TOLD_MOST:
             self.found[kind].append(told)
 
+    def add(self, other: "Verdict") -> None:
+        """What was found of another part of the records."""
+        for kind, told in other.found.items():
+            self.found[kind] += told[: TOLD_MOST - len(self.found[kind])]
+        self.counts += other.counts
+        self.oldest_repeat_ms = max(self.oldest_repeat_ms, other.oldest_repeat_ms)
+
 
 class _Last(NamedTuple):
     """The last step of a record."""
@@ -72,6 +88,7 @@ class _Last(NamedTuple):
     attempt: int
     what: str
     pid: int
+    at_ms: float
 
 
 class _Key:
@@ -92,22 +109,29 @@ class _Judge:
     def __init__(
         self,
         sent: Iterable[Sent],
-        kills: Mapping[int, float],
+        faults: Faults,
         blamed: frozenset[str],
         repeat_within_ms: float,
     ) -> None:
         self.verdict = Verdict()
+        self.owner = 0
         self.keys: dict[str, _Key] = defaultdict(_Key)
         self.places: dict[str, tuple[_Key, int]] = {}
         self.last: dict[str, _Last] = {}
         self.last_runs: Counter[str] = Counter()
-        self._kills, self._blamed, self._repeat_within_ms = kills, blamed, repeat_within_ms
+        self._faults, self._blamed, self._repeat_within_ms = faults, blamed, repeat_within_ms
         for one in sent:
             key = self.keys[one.key]
             self.places[one.record] = key, len(key.records)
             key.records.append(one)
 
     def take(self, step: Step) -> None:
+        if step.what == TOOK:
+            self.owner = step.pid
+            return
+        if self.owner not in (0, step.pid):
+            self._take_late(step)
+            return
         if step.record not in self.places:
             self.verdict.note("unknown", f"{_told(step)}: no such record was sent")
             return
@@ -116,14 +140,22 @@ class _Judge:
             self._begin(key, at, step)
         else:
             self._end(key, at, step)
-        self.last[step.record] = _Last(step.attempt, step.what, step.pid)
+        self.last[step.record] = _Last(step.attempt, step.what, step.pid, step.at_ms)
         key.ran_by = step.pid
+
+    def _take_late(self, step: Step) -> None:
+        if step.what != BEGAN:
+            self.last_runs[step.record] += step.what == FAILED  # a letter may come of it
+            return
+        self.verdict.counts["late runs"] += 1
+        if not self._faults.shook(step.pid, step.at_ms, step.at_ms):
+            self.verdict.note("beside", f"{_told(step)}, though {self.owner} had taken the partition")
 
     def _begin(self, key: _Key, at: int, step: Step) -> None:
         self.verdict.counts["runs"] += 1
         if step.due_ms and step.at_ms < step.due_ms:
             self.verdict.note("early", f"{_told(step)}, {step.due_ms - step.at_ms:.1f} ms before its due")
-        if key.running and not self._was_killed(key.running.pid, step):
+        if key.running and not self._was_lost(key.running.pid, key.running.at_ms, step):
             self.verdict.note("at once", f"{_told(step)} while {key.running.record} of its key was running")
         self._skip_blamed(key, at, step)
         if at > key.through:
@@ -145,6 +177,8 @@ class _Judge:
     def _end(self, key: _Key, at: int, step: Step) -> None:
         running = key.running
         if running is None or running[:2] != step[:2] or running.pid != step.pid:
+            if self._faults.shook(step.pid, step.at_ms, step.at_ms):
+                return  # begun before the process lost the partition, and got it back
             self.verdict.note("end", f"{_told(step)}, but that run had not begun")
         key.running = None
         dies_at = key.records[at].dies_at
@@ -159,7 +193,8 @@ class _Judge:
 
     def _go_back(self, key: _Key, at: int, step: Step) -> None:
         """A record that was through begins again: a kill must explain it, and no commit may have passed it."""
-        if not self._was_killed(key.ran_by, step):
+        ended_ms = key.ended_ms.get(at, 0.0)
+        if not self._was_lost(key.ran_by, ended_ms, step):
             self.verdict.note(
                 "repeated", f"{_told(step)} again, but {key.ran_by}, which ran its key, lived on"
             )
@@ -170,7 +205,10 @@ class _Judge:
             self.verdict.note(
                 "committed", f"{_told(step)} again, though an earlier repetition began at {first}"
             )
-        age_ms = self._kills[key.ran_by] - key.ended_ms.get(at, 0.0)
+        killed_ms = self._faults.kills.get(key.ran_by)
+        if killed_ms is None or self._faults.shook(key.ran_by, ended_ms, killed_ms):
+            return  # commits may have failed for as long as that lasted
+        age_ms = killed_ms - ended_ms
         self.verdict.oldest_repeat_ms = max(self.verdict.oldest_repeat_ms, age_ms)
         if age_ms > self._repeat_within_ms:
             self.verdict.note(
@@ -181,7 +219,7 @@ class _Judge:
         last = self.last.get(step.record)
         if last is None:
             allowed = {1}
-        elif self._was_killed(last.pid, step):
+        elif self._was_lost(last.pid, last.at_ms, step):
             has_failed = last.what == FAILED and last.attempt != sent.dies_at
             allowed = {last.attempt, last.attempt + 1} if has_failed else {last.attempt}
             self.verdict.counts["attempts again after a kill"] += step.attempt == last.attempt
@@ -197,15 +235,20 @@ class _Judge:
         while key.at < at:
             record = key.records[key.at].record
             last = self.last.get(record)
-            if record not in self._blamed or last is None or not self._was_killed(last.pid, step):
+            if record not in self._blamed or last is None or not self._was_lost(last.pid, last.at_ms, step):
                 return
-            key.ended_ms[key.at] = self._kills[last.pid]
+            key.ended_ms[key.at] = self._faults.kills.get(last.pid, last.at_ms)
             key.at += 1
             key.through = max(key.through, key.at)
 
-    def _was_killed(self, pid: int, step: Step) -> bool:
-        """Whether a process, another than the step's, was killed before it."""
-        return pid != step.pid and self._kills.get(pid, step.at_ms) < step.at_ms
+    def _was_lost(self, pid: int, since_ms: float, step: Step) -> bool:
+        """
+        Whether a process, another than the step's, was killed before it; or may have lost the partition since that time, which
+        it may have got back.
+        """
+        if pid != step.pid and self._faults.kills.get(pid, step.at_ms) < step.at_ms:
+            return True
+        return self._faults.shook(pid, since_ms, step.at_ms)
 
     def check_end(self, letters: Sequence[Letter], poison: frozenset[str]) -> None:
         """Nothing is lost, and each dead letter has its reason."""
@@ -233,22 +276,23 @@ class _Judge:
 def judge(
     sent: Iterable[Sent],
     steps: Iterable[Step],
-    kills: Mapping[int, float] | None = None,
+    faults: Faults | None = None,
     letters: Sequence[Letter] = (),
     *,
     poison: frozenset[str] = frozenset(),
     repeat_within_ms: float = float("inf"),
 ) -> Verdict:
     """
-    Judge a whole history.
+    Judge a whole history; of one partition, where it tells who took it.
 
     `sent`: all records that can run, those of a key in their order. `steps`: in the order in which they were noted, over
-    all processes. `kills`: when each killed process was killed, at the earliest. `poison`: records that can't be read, so
+    all processes. `faults`: what was done meanwhile. `poison`: records that can't be read, so
     never run, and become dead letters. `repeat_within_ms`: what ended longer before a kill must have been committed.
     """
     letters = list(letters)
     blamed = frozenset(letter.record for letter in letters if letter.reason == "crashed")
-    judging = _Judge(sent, kills or {}, blamed, repeat_within_ms)
+    faults = faults or Faults()
+    judging = _Judge(sent, faults, blamed, repeat_within_ms)
     for step in steps:
         judging.take(step)
     judging.check_end(letters, poison)
@@ -257,7 +301,7 @@ def judge(
         {
             "records": len(judging.places) + len(poison),
             "keys": len(judging.keys),
-            "kills": len(kills or {}),
+            "kills": len(faults.kills),
             "letters": len(letters),
             "blamed for kills": len(blamed),
         }

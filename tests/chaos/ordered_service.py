@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 from confluent_kafka import Producer
 
-from tests.chaos.key_order import Letter, Sent, Step, Verdict, judge
+from tests.chaos.faults import of_kills
+from tests.chaos.key_order import TOOK, Letter, Sent, Step, Verdict, judge
 from tests.ledger import Ledger
 from tests.plain_kafka import count_all, create_topics_of, is_all_committed, read_all, unique
 from tests.service_process import ServiceProcess
@@ -116,12 +117,14 @@ class OrderedService:
         return judge(
             sent,
             self._steps(),
-            self.kills if kills is None else kills,
+            of_kills(self.kills if kills is None else kills),
             letters,
             poison=frozenset(poison),
             repeat_within_ms=REPEAT_WITHIN_MS,
         )
 
     def _steps(self) -> Iterator[Step]:
-        for run in self.ledger.runs():
+        for run in self.ledger.each():
+            if run.note == TOOK:
+                continue
             yield Step(run.event_id, run.attempt, run.note, run.pid, run.start_ms, run.due_ms)

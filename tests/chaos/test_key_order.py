@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.key_order import BEGAN, FAILED, HANDLED, Letter, Sent, Step, judge
+from tests.chaos.faults import Fault, Faults, of_kills
+from tests.chaos.key_order import BEGAN, FAILED, HANDLED, TOOK, Letter, Sent, Step, Verdict, judge
 
 MOST = 3
 KILLED_AT = {1: 50.5, 2: 75.5}
@@ -31,7 +32,7 @@ def _steps(history: str) -> list[Step]:
 
 def _found(history: str, sent=THREE, kills=None, letters=(), **more) -> str:
     """The kind of the first violation; others may follow from it. Empty: all is right."""
-    return next(iter(judge(sent, _steps(history), kills, letters, **more).found), "")
+    return next(iter(judge(sent, _steps(history), of_kills(kills or {}), letters, **more).found), "")
 
 
 RIGHT = {
@@ -134,6 +135,61 @@ def test_a_run_before_its_due_is_early():
     assert list(judge(THREE[:1], early).found) == ["early"]
 
 
+#: Process 1 stood still from 50 to 60 ms; what it does until 5 s later that explains.
+STOOD_STILL = Faults([Fault("stop", "worker-1", 50, 60, 1)])
+
+
+def _found_of_processes(history: str, faults=STOOD_STILL) -> str:
+    """`1:took`, `1:a1+`: which process; a step each 10 ms."""
+    steps = []
+    for at, word in enumerate(history.split()):
+        pid, what = word.split(":")
+        if what == "took":
+            steps.append(Step("", 0, TOOK, int(pid), 10.0 * at))
+        else:
+            steps += [step._replace(pid=int(pid), at_ms=10.0 * at) for step in _steps(what)]
+    return next(iter(judge(THREE, steps, faults).found), "")
+
+
+LATE = {
+    "it ends what it was at": "1:took 1:a1+ 1:a1. 1:b1+ 2:took 2:b1+ 1:b1. 2:b1. 2:c1+ 2:c1.",
+    "it begins more, which the other one does too": "1:took 1:a1+ 1:a1. 1:b1+ 2:took 2:b1+ 1:b1. 1:c1+ 2:b1. 1:c1. 2:c1+ 2:c1.",
+    "it gets the partition back": "1:took 1:a1+ 1:a1. 1:b1+ 2:took 2:b1+ 2:b1. 1:took 1:c1+ 1:c1.",
+    "what it had not committed runs again": "1:took 1:a1+ 1:a1. 1:b1+ 1:b1. 2:took 2:a1+ 2:a1. 2:b1+ 2:b1. 2:c1+ 2:c1.",
+    "it does it again itself": "1:took 1:a1+ 1:a1. 1:b1+ 1:b1. 1:took 1:a1+ 1:a1. 1:b1+ 1:b1. 1:c1+ 1:c1.",
+}
+
+
+@pytest.mark.parametrize("history", LATE.values(), ids=LATE)
+def test_what_a_process_does_that_lost_its_partition_needs_a_fault_of_its_own(history):
+    others = Faults([Fault("stop", "worker-2", 50, 60, 2), Fault("roll", "workers", 0, 1000)])
+    assert _found_of_processes(history) == ""
+    assert _found_of_processes(history, others) != ""
+
+
+def test_what_a_late_process_did_is_not_done():
+    left_out = "1:took 1:a1+ 1:a1. 1:b1+ 2:took 1:b1. 2:c1+ 2:c1."
+    assert _found_of_processes(left_out) == "overtook"
+
+
+def test_a_process_that_was_given_up_must_stop_soon():
+    history = "1:took 1:a1+ 1:a1. 2:took 2:b1+ 2:b1. 2:c1+ 2:c1. 1:b1+"
+    long_ago = Faults([Fault("stop", "worker-1", -5950, -5940, 1)])
+    assert _found_of_processes(history) == ""
+    assert _found_of_processes(history, long_ago) == "beside"
+
+
+def test_verdicts_of_parts_are_added():
+    wrong, right = (
+        judge(THREE, _steps(history)) for history in ("a1+ a1. c1+ c1.", "a1+ a1. b1+ b1. c1+ c1.")
+    )
+    both = Verdict()
+    both.add(wrong)
+    both.add(right)
+    assert (both.violations, both.counts["runs"]) == (wrong.violations, 5)
+    assert both.found == wrong.found
+
+
 LETTER = [Letter("dying")]
 DIES = "dying1+ dying1! dying2+ dying2! dying3+ dying3! next1+ next1."
 
@@ -170,7 +226,7 @@ def test_poison_never_runs_and_is_a_letter():
 
 def test_a_record_blamed_for_kills_is_through_with_them_and_counted():
     history = "a1+ a1. b1+ | b1+ | c1+ c1."
-    blamed = judge(THREE, _steps(history), KILLED_AT, [Letter("b", "crashed")])
+    blamed = judge(THREE, _steps(history), of_kills(KILLED_AT), [Letter("b", "crashed")])
     assert blamed.violations == 0
     assert blamed.counts["blamed for kills"] == 1
     assert _found(history, kills=KILLED_AT) == "overtook"
@@ -246,7 +302,7 @@ class Engine:
         self.steps.append(Step(f"{key}/{at}", attempt, what, self._pid, self._now_ms))
 
     def violations(self, steps: list[Step]) -> int:
-        return judge(self.sent, steps, self.kills, self.letters).violations
+        return judge(self.sent, steps, of_kills(self.kills), self.letters).violations
 
 
 def _engine(moves: list[int]) -> Engine:

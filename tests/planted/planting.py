@@ -40,12 +40,18 @@ def run(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def must_be_found(plant: Plant, folder: Path) -> None:
-    """Its tests turn red, for this reason and no other."""
+def planted_copy(plant: Plant, folder: Path) -> Path:
+    """A copy of the source in which the fault is planted."""
     copy = copy_to(folder)
     text = (copy / plant.file).read_text()
     assert plant.old in text, f"the text that this plant replaces isn't in {plant.file} any more"
     (copy / plant.file).write_text(text.replace(plant.old, plant.new))
+    return copy
+
+
+def must_be_found(plant: Plant, folder: Path) -> None:
+    """Its tests turn red, for this reason and no other."""
+    copy = planted_copy(plant, folder)
 
     code, said = run(copy, plant.tests)
 

@@ -1,0 +1,34 @@
+"""Everything at once on three brokers: processes, brokers and the network fail, and each record is accounted for."""
+
+import os
+
+import pytest
+
+from tests.chaos import three_brokers
+from tests.chaos.faults import AFTER_MS
+
+SEED = int(os.environ.get("REDRIVE_TEST_SEED", "11"))
+IS_LONG = bool(os.environ.get("REDRIVE_TEST_CHAOS"))
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["exactly-once", "held", "parked"] if IS_LONG else ["exactly-once"])
+def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(broker_jars, tmp_path, mode):
+    seconds, records = (180, 30_000) if IS_LONG else (18, 1_500)
+
+    result = three_brokers.run(
+        tmp_path,
+        mode=mode,
+        seed=SEED,
+        seconds=seconds,
+        records=records,
+        partitions=3,
+        pause_s=(1, 2.5),
+        told=print,
+    )
+
+    assert result.verdict.found == {}
+    assert result.verdict.counts["records"] == records
+    assert result.verdict.counts["runs of killers"] > 0
+    assert {fault.kind for fault in result.faults} & AFTER_MS.keys() >= {"crash", "kill"}
