@@ -4,12 +4,14 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, get_args
 
 import pytest
 
-from redrive import App, RetryPolicy, Settings, Skip
+from redrive import App, Record, RetryPolicy, Settings, Skip
 from redrive.errors import ListenerError
 from redrive.testing import Fault, NewRecord, World, explore
 from tests.testing.wrong import (
@@ -50,6 +52,20 @@ def _story_of(name: str, **options: Any) -> str:
 def test_a_mistake_is_found_and_its_story_names_the_step(name):
     story = _story_of(name)
     assert any(said in story for said in MISTAKES[name].told), story
+
+
+@pytest.mark.parametrize("name", [name for name in MISTAKES if MISTAKES[name].faults])
+def test_a_mistake_does_no_harm_where_nothing_goes_wrong(name):
+    mistake = MISTAKES[name]
+    explore(
+        mistake.make_app,
+        outside=Outside,
+        send=orders,
+        invariant=mistake.invariant,
+        steps=0,
+        worlds=10,
+        **mistake.options,
+    )
 
 
 def test_there_is_a_mistake_for_every_fault():
@@ -122,6 +138,31 @@ def test_skipped_records_have_come_to_their_end():
         return app
 
     assert explore(make_app, send=orders, worlds=10).failed > 90
+
+
+def test_handlers_find_what_their_process_made_and_dead_letters_are_handled_too():
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[list[int]]:
+        yield []
+
+    def make_app() -> App:
+        app = App("shop", lifespan=lifespan)
+
+        @app.listener("orders", retry=RetryPolicy())
+        def pay(order: Order, record: Record) -> None:
+            record.resources.append(order.id)
+            if order.id % 2:
+                raise ConnectionError
+
+        app.on_dead_letter("orders", name="tell")(lambda letter: None)
+        return app
+
+    def even_ones_are_handled_and_odd_ones_told(world: World[None]) -> bool:
+        handled = {run.value.id for run in world.harness.handled}
+        told = {run.letter.json["id"] for run in world.harness.letter_runs}
+        return not world.is_over or (handled, told) == ({0, 2, 4, 6, 8}, {1, 3, 5, 7, 9})
+
+    explore(make_app, send=orders, invariant=even_ones_are_handled_and_odd_ones_told, worlds=20)
 
 
 def test_a_handler_that_never_ends_is_told_as_a_record_that_is_lost():

@@ -195,6 +195,21 @@ def test_the_history_tells_beginnings_and_ends_in_their_order(redrive_harness):
     assert told == [(Begun, 5), (Begun, 1), (Handled, 1), (FailedRun, 5)]
 
 
+def test_what_a_process_tells_at_its_end_is_among_the_reports(redrive_harness):
+    app = App("shop")
+
+    @app.listener("orders", retry=RetryPolicy())
+    async def pay(number: int) -> None:
+        await asyncio.sleep(1)
+        raise ConnectionError
+
+    harness = redrive_harness(app)
+    harness.send("orders", 1)
+    harness.rebalance(to=2)
+    harness.workers.stop(0)
+    assert [report.event for report in harness.reports].count("dead-letter") == 1
+
+
 # -- brokers ---------------------------------------------------------------------------------------------------------
 
 

@@ -72,6 +72,15 @@ def test_a_record_that_is_still_at_work_at_the_end_is_lost(redrive_harness):
     promises.check_end()
 
 
+@pytest.mark.parametrize("value", [7, b"no number"], ids=["failed", "poison"])
+def test_a_record_that_its_listener_gives_up_has_come_to_its_end(redrive_harness, value):
+    app = _app(retry=RetryPolicy("1m"), give_up="skip")
+    harness = redrive_harness(app)
+    harness.send("orders", value)
+    harness.advance("2m")
+    Promises(harness, app.resolve()).check_end()
+
+
 def test_two_dead_letters_of_a_record_are_not_exactly_once(redrive_harness):
     app = _app()
     harness = redrive_harness(app)

@@ -178,7 +178,7 @@ def reserves_for_ten_seconds(outside: Outside) -> App:
         if now_s - outside.reserved_s[order.id] > 10:
             outside.late.append(order.id)
 
-    return _app(book)
+    return _app(book, order="none", concurrency=20)
 
 
 def mails(outside: Outside) -> App:

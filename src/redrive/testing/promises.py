@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redrive.core.classification import Kind
 from redrive.core.failure import classify, signal_in
 from redrive.core.record import Record, TopicPartition
+from redrive.core.successors import envelope_of
+from redrive.core.translator import PLAIN
 from redrive.errors import DeadLetterNow, RetryLater, Skip
 from redrive.runtime.declaration import Listener, ResolvedApp
 from redrive.testing.harness import Harness
@@ -53,7 +55,7 @@ class Promises:
         #: No handler is called for what can't be decoded.
         self._poison: set[Event] = set()
         self._handled: set[Event] = set()
-        self._dropped: set[Event] = set()
+        self._skipped: set[Event] = set()
         #: Those behind which others may run.
         self._through: set[Event] = set()
 
@@ -74,7 +76,7 @@ class Promises:
     def unfinished(self) -> list[Event]:
         """Those that were neither handled nor dropped, and are no dead letters; in the order in which they were sent."""
         self._take_sent()
-        ended = self._handled | self._dropped | self._dead().keys()
+        ended = self._handled | self._skipped | self._given_up() | self._dead().keys()
         return [event for event in self._line_of if event not in ended and not self._waits_for_person(event)]
 
     def check_end(self) -> None:
@@ -118,15 +120,15 @@ class Promises:
         for other in self._line_of[event]:
             if other == event:
                 return
-            if other not in self._through and other not in self._poison and other not in self._dead():
+            passed = other in self._through or other in self._poison
+            if not passed and other not in self._dead() and other not in self._given_up():
                 told = f"order={listener.order!r}, but {event} began before {other} was through"
                 raise Broken("order", f"listener {listener.name!r} has {told}")
 
     def _take_failed(self, run: FailedRun, event: Event, listener: Listener) -> None:
-        is_final = _is_final(run, listener)
-        if isinstance(signal_in(run.error), Skip) or (is_final and listener.give_up == "skip"):
-            self._dropped.add(event)
-        if is_final or listener.policy.blocking is None:
+        if isinstance(signal_in(run.error), Skip):
+            self._skipped.add(event)
+        if listener.policy.blocking is None or _is_final(run, listener):
             self._through.add(event)
 
     def _waits_for_person(self, event: Event) -> bool:
@@ -135,6 +137,18 @@ class Promises:
             return False
         line, dead = self._line_of[event], self._dead()
         return any(other in dead for other in line[: line.index(event)])
+
+    def _given_up(self) -> set[Event]:
+        """What became no dead letter, as `give_up="skip"` says. Only an operator is told, and where the copy was that failed."""
+        given_up = (each.fields for each in self._harness.reports if each.event == "record-given-up")
+        return {self._event_at(at["source"], at["partition"], at["offset"]) for at in given_up}
+
+    def _event_at(self, topic: Any, partition: Any, offset: Any) -> Event:
+        log = self._harness.cluster.partition(TopicPartition(topic, partition))
+        if topic in self._listeners or log is None:
+            return Event(topic, partition, offset)
+        said, _ = envelope_of(log.read(offset, 1)[0], PLAIN)
+        return Event(said.source_topic, said.source_partition or 0, said.source_offset or 0)
 
     def _dead(self) -> Counter[Event]:
         sources = (letter.source for letter in self._harness.dead_letters)

@@ -76,15 +76,13 @@ class Workers:
 
     def stop(self, place: int = 0) -> None:
         """A process ends in order: its handlers finish, what is done is committed."""
-        for process in self._take(place):
-            process.stop()
+        self._end(place, Process.stop)
 
     def kill(self, place: int = 0) -> None:
         """A process ends as by `kill -9`. Its group notices at once."""
         self.is_killing = True
         try:
-            for process in self._take(place):
-                process.kill()
+            self._end(place, Process.kill)
         finally:
             self.is_killing = False
 
@@ -142,12 +140,14 @@ class Workers:
         """
         let_pass(ms, self._cluster.clock, lambda: _groups(self.running), self.settle, step_most_ms)
 
-    def _take(self, place: int) -> tuple[Process, ...]:
-        """That process is no more. Its parts in the order in which they end: the app's lifespan last."""
+    def _end(self, place: int, how: Callable[[Process], None]) -> None:
+        """That process is no more. The app's lifespan ends last."""
         worker = self.running.pop(place)
-        for process in worker.groups:
-            self._earlier_reports += process.reports
-        return worker.groups[::-1]
+        try:
+            for process in reversed(worker.groups):
+                how(process)
+        finally:
+            self._earlier_reports += [report for process in worker.groups for report in process.reports]
 
 
 def _groups(workers: list[Worker]) -> list[Process]:
