@@ -34,7 +34,6 @@ _MESSAGE = (
 class Caution:
     """
     The crash guard at work in one engine. `runs`: what workers have; `translator` reads the headers of a tier's records.
-    `is_on`: not with delivery exactly-once, whose commits wait for writes.
     """
 
     def __init__(
