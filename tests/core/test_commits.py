@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.core.commits import ANSWER_TIMEOUT_MS, CHUNK_CHARS, Commits
+from redrive.core.crash_guard import CrashGuard
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane, ListenerState
-from redrive.core.metadata import METADATA_BUDGET_CHARS, Head, decode_metadata, heads_that_fit
+from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_LEDGER, Head, decode_metadata, heads_that_fit
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Now
 from redrive.core.record import TopicPartition
@@ -372,3 +373,51 @@ def test_many_records_are_committed_before_the_interval_is_over_but_not_while_a_
             commits.answered(told[0].snapshot, (), Now(0, 0))
 
     assert [commit is not None for commit in told] == [True, False, True, False]
+
+
+def test_only_of_partitions_that_are_let_go_it_is_told_that_their_process_ended_cleanly():
+    going, staying = lanes = [lane_of(0), lane_of(1)]
+    guard = CrashGuard("n1", [])
+    for lane in lanes:
+        lane.watch = guard.watch(lane.key, NO_LEDGER, 0)
+    commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
+    commits.due([], Now(0, 0))
+    commits.hasten(lanes, Now(1, 1))
+    told = commits.due([going], Now(1, 1), is_last=True).offsets
+    nonces = {
+        key: decode_metadata(text, offset, key.topic).ledger.nonce for key, (offset, text) in told.items()
+    }
+    assert nonces == {going.key: "", staying.key: "n1"}
+
+
+def replayed_pair():
+    """Two partitions of which the second holds replays that free what waits in the first; both have large maps."""
+    listener = ListenerState(0, plan_of(order="key", blocking="key", after_dead_letter="block"), 2_000)
+    source = Lane(TopicPartition("orders", 0), listener, None, OffsetMap(0))
+    replays = Lane(TopicPartition("orders.replay", 0), listener, listener.plan.drained[0], OffsetMap(0))
+    source.twin, replays.twin = replays, source
+    for lane in (source, replays):
+        lane.offsets.open(range(0, 1_000_000, 500))
+        lane.offsets.settle(1_000_000)
+    return source, replays
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_source_and_its_replays_are_in_one_commit_whichever_it_is_sent_for(which):
+    pair = replayed_pair()
+    commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
+    commits.due([], Now(0, 0))
+    commits.hasten([pair[which]], Now(1, 1))
+    assert commits.due(pair, Now(1, 1)).offsets.keys() == keys_of(pair)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_where_both_are_too_large_for_one_commit_the_source_is_told_of_first_and_nothing_waits_for_ever(
+    which,
+):
+    pair = replayed_pair()
+    at = Coordinator([pair[which], pair[1 - which], lane_of(7)])
+    at.refuses = lambda offsets: offsets if len(offsets) > 1 and keys_of(pair) <= offsets.keys() else ()
+    at.run(500)
+    assert [key.topic for key in at.stored if key.partition == 0] == ["orders", "orders.replay"]
+    assert TopicPartition("orders", 7) in at.stored

@@ -257,6 +257,13 @@ PLANTS = {
         (f"{_AFTERMATH}::test_a_replay_that_fails_again_waits_in_front_and_blocks_again",),
         r"\[(2, 1|1, 2)\]",
     ),
+    "commits a handled replay without the hole that it frees": Plant(
+        "core/commits.py",
+        "            lanes = [twin, lane] if lane.frees else [lane, twin]\n",
+        "            lanes = [lane]\n",
+        (f"{_AFTERMATH}::test_a_handled_replay_and_the_hole_that_it_frees_are_in_one_commit",),
+        "Extra items|At index 0 diff",
+    ),
     "runs a replay though the partition that it frees is elsewhere": Plant(
         "core/lane.py",
         "        if self.misses_source:\n            return False\n",

@@ -22,7 +22,8 @@ What a crash does between any two of these writes:
 | the replay was handled, not committed | the hole, the replayed record | runs that once more, then frees the lane |
 | the source's offset was committed, the replay's wasn't | no hole, the replayed record | runs that once more, maybe after later records |
 
-The last one takes a crash between two requests to one coordinator where there is so much to commit that it takes two.
+Both partitions are committed together, whichever of them a commit is asked for. The last one takes a crash between two requests to
+one coordinator, where both are too large for one: then the source's is the first, since without a replay nothing frees a hole.
 
 A policy that says `release` again frees all holes at its first start.
 """
@@ -57,6 +58,7 @@ class Aftermath:
             if lane.frees and lane.twin is None:
                 lane.twin = self._lanes.get(TopicPartition(lane.listener.plan.source, lane.key.partition))
                 if lane.twin is not None:
+                    lane.twin.twin = lane
                     lane.make_ready()
 
     def forget(self, lane: Lane) -> None:
@@ -102,12 +104,17 @@ class Aftermath:
 
     def handled(self, record: RawRecord) -> None:
         """A record of a replay partition came to its end: what waited for it goes on."""
+        if (hole := self.hole_of(record)) is not None:
+            source, offset = hole
+            source.free(offset, record.key())
+
+    def hole_of(self, record: RawRecord) -> tuple[Lane, int] | None:
+        """Of which record's letter this is a replay, where that one's partition is here."""
         envelope, _ = envelope_of(record, self._translator)
         if envelope.source_partition is None or envelope.source_offset is None:
-            return
+            return None
         source = self._lanes.get(TopicPartition(envelope.source_topic, envelope.source_partition))
-        if source is not None:
-            source.free(envelope.source_offset, record.key())
+        return None if source is None else (source, envelope.source_offset)
 
 
 def restored_for(listener: ListenerState, start: Start) -> tuple[Mapping[int, Head], tuple[Range, ...]]:

@@ -144,7 +144,7 @@ class Commits:
             self._sent = {}
         if not self._round:
             self._begin_round(lanes if is_time else self._hurried)
-        self._fill(is_last=is_last)
+        self._fill(lanes if is_last else ())
         # The rest of a round follows as soon as this commit is answered.
         if self._round:
             self._next_mono_ms = now.mono_ms
@@ -198,9 +198,7 @@ class Commits:
                 for key in failed:
                     self._suspects[key] = self._suspects.pop(key, 0) + 1
             else:
-                self._chunk_chars = (
-                    sum(len(said.snapshot[1]) + _ENTRY_CHARS for _, said in self._sent.values()) // 2
-                )
+                self._chunk_chars = _chars_of(said for _, said in self._sent.values()) // 2
                 self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
             pause_ms = REFUSED_PAUSE_MS if self._round else self._interval_ms
             self._next_mono_ms = now.mono_ms + min(pause_ms, self._interval_ms)
@@ -218,11 +216,16 @@ class Commits:
         return True
 
     def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
-        """What last, synchronous commits of these lanes must say; lanes with nothing new are left out."""
+        """
+        What last, synchronous commits of these lanes must say; lanes with nothing new are left out. Twins that stay are told of,
+        too, and then once more.
+        """
         chunks: list[dict[TopicPartition, Snapshot]] = []
         chars = CHUNK_CHARS + 1
-        for lane in lanes:
-            if (said := self._changed(lane, is_last=True)) is None:
+        going = dict.fromkeys(lanes)
+        twins = dict.fromkeys(lane.twin for lane in going if lane.twin is not None)
+        for lane in sorted(going | twins, key=lambda lane: lane.frees):
+            if (said := self._changed(lane, is_last=lane in going)) is None:
                 continue
             snapshot = said.snapshot
             chars += len(snapshot[1]) + _ENTRY_CHARS
@@ -238,23 +241,45 @@ class Commits:
         for lane in lanes:
             lane.acked = snapshots.get(lane.key, lane.acked)
 
-    def _fill(self, *, is_last: bool) -> None:
+    def _fill(self, going: Collection[Lane]) -> None:
         """Take lanes from the round that fit into one commit; a suspect goes alone, and ends the round."""
         chars = 0
         while self._round:
             lane = self._round[0]
-            said = self._changed(lane, is_last=is_last) if lane.alive else None
-            if said is not None:
-                chars += len(said.snapshot[1]) + _ENTRY_CHARS
+            told, is_whole = self._told_with_twin(lane, going)
+            if told:
+                chars += _chars_of(told.values())
                 is_suspect = lane.key in self._suspects
                 if self._sent and (is_suspect or chars > self._chunk_chars):
                     return
-                self._sent[lane.key] = (lane, said)
+                self._sent.update((each.key, (each, said)) for each, said in told.items())
                 if is_suspect:
                     # Each refusal costs an interval: a hundred of them in one round would keep the others waiting.
                     self._round.clear()
+                if is_suspect or not is_whole:
                     return
             self._round.popleft()
+
+    def _told_with_twin(self, lane: Lane, going: Collection[Lane]) -> tuple[dict[Lane, _Said], bool]:
+        """
+        What is to be told of a lane and of its twin, and whether that is all. Where both don't fit into one commit the source is
+        told first: then a crash between the two repeats a replay, and leaves no hole that nothing frees.
+        """
+        lanes = [lane]
+        twin = lane.twin
+        if twin is not None and not self._suspects.keys() & {lane.key, twin.key}:
+            lanes = [twin, lane] if lane.frees else [lane, twin]
+        told = {
+            each: said
+            for each in lanes
+            if each.alive
+            and each.key not in self._sent
+            and (said := self._changed(each, is_last=each in going)) is not None
+        }
+        if len(told) < 2 or _chars_of(told.values()) <= self._chunk_chars:
+            return told, True
+        source = next(iter(told))
+        return {source: told[source]}, False
 
     def _changed(self, lane: Lane, *, is_last: bool = False) -> _Said | None:
         if not lane.offsets.started:
@@ -269,3 +294,7 @@ class Commits:
         # What was sent since the last acknowledgement may have arrived: then the same has to be said again.
         is_known = snapshot == lane.acked and (is_last or watch is None or not watch.wants_commit)
         return None if is_known else _Said(snapshot, heads, ledger)
+
+
+def _chars_of(told: Iterable[_Said]) -> int:
+    return sum(len(said.snapshot[1]) + _ENTRY_CHARS for said in told)

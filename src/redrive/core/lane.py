@@ -336,6 +336,8 @@ class Lane:
         self.keys = _key_lanes(listener.plan, self.heads)
         #: Whether its records free what waits for dead letters; then nothing runs without `twin`, the source's partition.
         self.frees = listener.plan.policy.after_dead_letter != "release" and bool(tier and not tier.delay_ms)
+        #: Of these two partitions each is the other's. They are committed together: were only one told that a replay was
+        #: handled, a crash would leave a hole that nothing frees, or run the replay after what waited for it.
         self.twin: Lane | None = None
         #: Keys of which replayed records have come.
         self.recalled: set[Hashable] = set()

@@ -7,7 +7,7 @@ hundred thousand behind it.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice, pairwise
 
 from redrive.core.metadata import (
@@ -77,11 +77,14 @@ class OffsetMap:
         for offset in offsets:
             pop(offset, None)
 
-    def without(self, offsets: Iterable[int]) -> "OffsetMap":
-        """The same, as if these open offsets were finished."""
+    def without(self, offsets: Collection[int]) -> "OffsetMap":
+        """The same, as if these offsets were finished: open ones, or such that weren't fetched yet."""
         other = OffsetMap(self.settled, self._restored, started=self.started)
         other._open = self._open.copy()
         other.close_all(offsets)
+        for offset in offsets:
+            if offset >= self.settled:
+                other.restore(offset)
         return other
 
     def restore(self, offset: int) -> None:

@@ -56,7 +56,7 @@ class Settling:
         run.settled = done
         self._commits.ended(count)
         for each in emitted:
-            each.then = self._aftermath.handled if run.lane.frees else None
+            each.frees = self._aftermath.hole_of(each.record) if run.lane.frees else None
             self._successors.emit(run.lane, each)
         handled = count - len(failures)
         listener.counters.handled += handled

@@ -213,8 +213,9 @@ class Successors:
                 lane.letter_written(record, int(now.wall_ms))
             elif (emitted := pending.emitted) is None or emitted.was_last():
                 lane.finish(record.offset())
-                if emitted is not None and emitted.then is not None:
-                    emitted.then(record)
+                if emitted is not None and emitted.frees is not None:
+                    source, hole = emitted.frees
+                    source.free(hole, record.key())
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""

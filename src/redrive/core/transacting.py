@@ -15,7 +15,7 @@ from redrive.core.lane import Lane
 from redrive.core.metadata import Head, decode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Now
-from redrive.core.successors import Successors
+from redrive.core.successors import Pending, Successors
 from redrive.core.transactions import Aborted, Completed, Transactions, Unit
 
 Lanes = Collection[Lane]
@@ -48,7 +48,8 @@ class Transacting:
         self._successors.answered(answers, now)
         claims: dict[Lane, list[int]] = {}
         for unit in chosen:
-            claims.setdefault(unit[0].token.lane, []).append(_offset_of(unit))
+            for lane, offset in _claims_of(unit):
+                claims.setdefault(lane, []).append(offset)
         if claims or at_once:
             self._commits.hasten([*claims, *(lanes if at_once else ())], now)
         with _as_if_written(claims, int(now.wall_ms)):
@@ -57,7 +58,7 @@ class Transacting:
             self._units.put_back(chosen, now)
             return None
         passed = _Passed(commit.offsets, self._identity)
-        told = [unit for unit in chosen if passed.passes(unit[0].token.lane, _offset_of(unit))]
+        told = [unit for unit in chosen if all(passed.passes(*claim) for claim in _claims_of(unit))]
         if len(told) < len(chosen):
             sent = set(map(id, told))
             self._units.put_back([unit for unit in chosen if id(unit) not in sent], now)
@@ -83,7 +84,12 @@ class Transacting:
 
     def is_settled(self, lanes: Lanes) -> bool:
         """Whether all that these lanes have finished is committed, and nothing is on its way."""
-        return not self._units.is_out and not self._commits.final([lane for lane in lanes if lane.alive])
+        if self._units.is_out:
+            return False
+        keys = {lane.key for lane in lanes}
+        return not any(
+            keys & said.keys() for said in self._commits.final([lane for lane in lanes if lane.alive])
+        )
 
 
 class _Passed:
@@ -130,5 +136,11 @@ def _as_if_written(claims: Mapping[Lane, Collection[int]], now_ms: int) -> Gener
             lane.offsets, lane.heads = offset_map, heads
 
 
-def _offset_of(unit: Unit) -> int:
-    return int(unit[0].token.record.offset())
+def _claims_of(unit: Unit) -> list[tuple[Lane, int]]:
+    """What is finished when this is written: its own record, and the dead one of which that is a replay."""
+    pending: Pending = unit[0].token
+    claims = [(pending.lane, pending.record.offset())]
+    frees = None if pending.emitted is None else pending.emitted.frees
+    if frees is not None and frees[0].heads.is_dead(frees[1]):
+        claims.append(frees)
+    return claims
