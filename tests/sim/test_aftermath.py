@@ -411,25 +411,6 @@ def test_the_last_commit_of_a_partition_tells_of_the_one_that_is_freed_by_it_too
     assert (world.committed[P0][0], world.committed[REPLAY][0]) == (1, 1)
 
 
-def test_a_crash_right_after_what_a_replay_emitted_was_committed_leaves_its_key_free(service):
-    at = service("block", delivery="exactly-once", emits="receipts")
-    at.bad = {1}
-    at.send(a=[1, 2])
-    at.harness.advance("2s")
-    at.take()
-    at.bad.clear()
-    cluster = at.harness.cluster
-    cluster.create_topic("receipts")
-    [letter] = at.harness.dead_letters
-    at.harness.replay(letter)
-    while not cluster.records("receipts"):
-        at.harness.advance("1ms")
-    at.take()
-    at.harness.crash()
-    at.harness.advance("1m")
-    assert at.take() == [2]
-
-
 def test_a_second_replay_of_a_letter_doesnt_end_the_diverting_of_its_key(service):
     at = service("divert")
     at.bad = {1}

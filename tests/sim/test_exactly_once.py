@@ -8,8 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from redrive import App, Record, RetryPolicy
 from redrive.core.dialects import read_envelope
 from redrive.core.record import TopicPartition
+from redrive.testing import Harness
 from tests.sim.fleet import Fleet
 
 TARGETS = ["orders.retry.5s", "orders.retry.30s", "orders.dlq"]
@@ -207,3 +209,29 @@ def test_where_nobody_can_tell_whether_it_was_committed_all_begins_again_at_what
     fleet.calm_down()
     check(fleet)
     assert len(fleet.runs[0]) == 2  # what was committed after all isn't run again
+
+
+def test_what_a_replay_emits_and_the_freeing_of_its_key_are_committed_together():
+    app, ran = App("shop", delivery="exactly-once"), []
+
+    @app.listener("orders", order="key", retry=RetryPolicy(blocking="key", after_dead_letter="block"))
+    def handle(number: int, record: Record) -> None:
+        ran.append(number)
+        if ran == [1]:
+            raise TimeoutError
+        record.emit("receipts", b"paid")
+        # From the second record on nothing is committed any more.
+        harness.cluster.faults.transactions_are_held = number == 2
+
+    with Harness(app) as harness:
+        harness.cluster.create_topic("receipts")
+        harness.send("orders", 1, key="a")
+        harness.send("orders", 2, key="a")
+        harness.advance("2s")
+        harness.replay()
+        harness.advance("20ms")
+        assert ran == [1, 1, 2]
+        harness.cluster.faults.transactions_are_held = False
+        harness.crash()
+        harness.advance("1m")
+        assert ran == [1, 1, 2, 2]
