@@ -181,7 +181,8 @@ def _option_name(name: str) -> str:
 
 
 def _at(where: str, origin: str | None) -> str:
-    return f"{where} ({origin})" if origin else where
+    told = where if where.isprintable() and where.strip() else repr(where)
+    return f"{told} ({origin})" if origin else told
 
 
 def _origin_of(where: str, origins: Mapping[str, str]) -> str | None:
