@@ -13,7 +13,9 @@ OURS = ("redrive.core", "redrive.runtime")
 
 
 def grown(before, after):
-    return {kind: (before.get(kind, 0), count) for kind, count in after.items() if count > before.get(kind, 0) + 2}
+    return {
+        kind: (before.get(kind, 0), count) for kind, count in after.items() if count > before.get(kind, 0) + 2
+    }
 
 
 class Shop:

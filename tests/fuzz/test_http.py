@@ -8,11 +8,23 @@ from hypothesis import strategies as st
 
 from tests.console.rooms import DLQ, TOKEN, problem, room
 
-PATHS = [f"{DLQ}/replay", f"{DLQ}/discard", DLQ, f"{DLQ}/0/0", "/api/v1/dlq", "/api/v1/retries", "/api/v1/workers"]
+PATHS = [
+    f"{DLQ}/replay",
+    f"{DLQ}/discard",
+    DLQ,
+    f"{DLQ}/0/0",
+    "/api/v1/dlq",
+    "/api/v1/retries",
+    "/api/v1/workers",
+]
 #: What a problem may be; and 200 for what means something by chance.
 REFUSALS = {400, 403, 404, 405, 409, 413, 415, 422}
-fields = st.sampled_from(["at", "reason", "type", "group", "event_id", "older_than", "limit", "again", "dry_run", "why"])
-words = st.one_of(st.text(max_size=20), st.sampled_from(["orders.dlq/0/0", "-1", "1h", "9" * 400, "\x00", "true"]))
+fields = st.sampled_from(
+    ["at", "reason", "type", "group", "event_id", "older_than", "limit", "again", "dry_run", "why"]
+)
+words = st.one_of(
+    st.text(max_size=20), st.sampled_from(["orders.dlq/0/0", "-1", "1h", "9" * 400, "\x00", "true"])
+)
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | words,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(fields | words, inner, max_size=4),
@@ -39,7 +51,11 @@ def send(desk, method, path, *, content=b"", **headers):
 
 
 @fuzzed
-@given(path=st.sampled_from(PATHS), body=st.binary(max_size=300), kind=st.sampled_from(["application/json", "text/plain", ""]))
+@given(
+    path=st.sampled_from(PATHS),
+    body=st.binary(max_size=300),
+    kind=st.sampled_from(["application/json", "text/plain", ""]),
+)
 @example(path=PATHS[0], body=b"[" * 100_000, kind="application/json")
 @example(path=PATHS[0], body=b'{"at":' * 20_000, kind="application/json")
 @example(path=PATHS[0], body=b'{"limit": ' + b"9" * 5_000 + b"}", kind="application/json")
@@ -50,7 +66,9 @@ def test_a_body_of_any_bytes(desk, path, body, kind):
 @fuzzed
 @given(path=st.sampled_from(PATHS[:2]), body=anything)
 def test_a_body_of_any_json(desk, path, body):
-    answered(send(desk, "POST", path, content=json.dumps(body).encode(), **{"Content-Type": "application/json"}))
+    answered(
+        send(desk, "POST", path, content=json.dumps(body).encode(), **{"Content-Type": "application/json"})
+    )
 
 
 @fuzzed

@@ -22,7 +22,9 @@ scalars = st.one_of(
     st.integers(),
     st.floats(),
     st.text(max_size=40),
-    st.sampled_from(["1s", "-1s", "1e400", "9" * 400, "5 GB", "true", "127.0.0.1:0", "::1:99999", "a:1,,b", "\x00"]),
+    st.sampled_from(
+        ["1s", "-1s", "1e400", "9" * 400, "5 GB", "true", "127.0.0.1:0", "::1:99999", "a:1,,b", "\x00"]
+    ),
 )
 values = st.recursive(
     scalars,
@@ -73,7 +75,9 @@ def test_whatever_a_command_says(overrides):
 
 
 @fuzzed
-@given(text=st.one_of(written, st.lists(st.one_of(st.sampled_from(LINES), written), max_size=8).map("\n".join)))
+@given(
+    text=st.one_of(written, st.lists(st.one_of(st.sampled_from(LINES), written), max_size=8).map("\n".join))
+)
 def test_whatever_stands_in_the_file(tmp_path, text):
     file = tmp_path / "redrive.toml"
     file.write_text(text, encoding="utf-8")
@@ -91,7 +95,9 @@ def test_a_file_of_any_bytes(tmp_path, data):
 @fuzzed
 @given(said=st.dictionaries(names.map(lambda name: name.upper().replace(".", "__")), written, max_size=5))
 def test_whatever_stands_in_the_environment(said):
-    usable = {f"REDRIVE_{name}": value for name, value in said.items() if name.isprintable() and "=" not in name}
+    usable = {
+        f"REDRIVE_{name}": value for name, value in said.items() if name.isprintable() and "=" not in name
+    }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in usable.items():
             with contextlib.suppress(UnicodeEncodeError):
@@ -100,4 +106,7 @@ def test_whatever_stands_in_the_environment(said):
 
 
 def test_a_secret_of_the_wrong_kind_is_not_quoted():
-    assert read(overrides={"bootstrap_servers": "a:1", "console.token": {"x": SECRET}, "http_token": [SECRET]}) is None
+    assert (
+        read(overrides={"bootstrap_servers": "a:1", "console.token": {"x": SECRET}, "http_token": [SECRET]})
+        is None
+    )

@@ -24,14 +24,16 @@ class Task(msgspec.Struct):
 class Mortal:
     """A process that is gone, with all that it had in memory, once one of its handlers has killed it."""
 
-    def __init__(self, process, dying):
+    def __init__(self, process, mortal):
         self.process = process
         self.is_dead = False
-        self._dying = dying
+        self._mortal = mortal
 
     def step(self):
         moved = not self.is_dead and self.process.step()
-        if self.process.resources in self._dying and not self.is_dead:
+        if self.process.resources in self._mortal._dying and not self.is_dead:
+            since_ms = self._mortal._dying[self.process.resources]
+            self._mortal.late_ends += self._mortal.fleet.clock.mono_ms() > since_ms
             self.kill()
             moved = True
         return moved
@@ -72,8 +74,10 @@ class MortalFleet:
         self.unlucky: set[int] = set()
         #: Records that ran in a process which a suspect had to itself.
         self.beside: set[int] = set()
-        self._dying: set[int] = set()
+        #: When a record killed which process.
+        self._dying: dict[int, float] = {}
         self._at_work: dict[int, set[int]] = {}
+        self.late_ends = 0
         app = App("shop")
         policy = policy or RetryPolicy("5s", "30s")
         app.listener("orders", name="work", retry=policy, order=order, concurrency=concurrency)(self._work)
@@ -91,7 +95,7 @@ class MortalFleet:
         try:
             if record.attempt == task.kills_at:
                 self.deaths[task.id] += 1
-                self._dying.add(record.resources)
+                self._dying[record.resources] = self.fleet.clock.mono_ms()
                 await asyncio.Event().wait()
             await asyncio.sleep(task.takes_s)
             if record.attempt <= task.fails:
@@ -127,7 +131,7 @@ class MortalFleet:
         self.fleet.processes = alive
         while len(self.fleet.processes) < self.wanted:
             self.fleet.start()
-            self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self._dying)
+            self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self)
 
     def kill(self, index):
         """SIGKILL from outside."""
@@ -166,8 +170,11 @@ class MortalFleet:
 
     @property
     def ends(self):
-        """How many processes records have killed."""
-        return len(self._dying)
+        """
+        How many processes records have killed; but for those that gave the partition up meanwhile, which only happens here:
+        a process of the simulation ends with the step that it is at, in which it may have waited in vain for its handlers.
+        """
+        return len(self._dying) - self.late_ends
 
     def letters(self, reason=None):
         """How many dead letters each task has, of one reason."""

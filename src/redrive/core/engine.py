@@ -434,9 +434,14 @@ class Engine:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def _hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
+        fitting = self._waiting.fitting(lane, records)
+        if fitting < len(records):
+            # Fetched again when there is room, and what comes until then isn't.
+            end, records = records[fitting].offset(), records[:fitting]
+            lane.next_offset, lane.is_rewound = end, True
         self._waiting.hold(lane, tier, records, end, now)
         self.notices.fetched(lane, records, now)
-        if not lane.is_paused and self._waiting.is_over(lane):
+        if not lane.is_paused and (lane.is_rewound or self._waiting.is_over(lane)):
             self._pause([lane])
         if self._waiting.next_wake_ms <= now.wall_ms:
             self._wake(now)

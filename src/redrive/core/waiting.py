@@ -6,12 +6,13 @@ compares one number, however many partitions wait.
 """
 
 from collections.abc import Collection
+from itertools import accumulate
 
 from redrive.core.dialects import mark_of
 from redrive.core.lane import Lane
 from redrive.core.plan import MAX_WAIT_MS, Now, Tier
 from redrive.core.record import RawRecord, headers_of
-from redrive.core.schedule import NEVER_MS, wake_of
+from redrive.core.schedule import NEVER_MS, RECORD_OVERHEAD_BYTES, wake_of
 from redrive.core.translator import PLAIN, Translator
 
 #: While workers are busy, due records are looked for no more often: fewer and longer runs.
@@ -88,11 +89,26 @@ class WaitingRoom:
 
     def is_over(self, lane: Lane) -> bool:
         """Whether a lane holds more than its share of memory, so that fetching it has to pause."""
-        return lane.window.held_bytes + lane.reposts.held_bytes > self._share_bytes()
+        return _held_bytes(lane) > self._share_bytes()
+
+    def fitting(self, lane: Lane, records: list[RawRecord]) -> int:
+        """
+        How many of these records, the first ones, may be taken in. A lane may exceed its share by what one fetch brings, but
+        not when others have done so already: hundreds of them would multiply the memory.
+        """
+        held_bytes, share_bytes = _held_bytes(lane), self._share_bytes()
+        sizes = [len(record) + RECORD_OVERHEAD_BYTES for record in records]
+        if held_bytes + sum(sizes) <= share_bytes:
+            return len(records)
+        if sum(map(_held_bytes, self.lanes)) + sum(sizes) <= self._window_bytes:
+            return len(records)
+        ends = accumulate(sizes, initial=held_bytes)
+        fitting = sum(end_bytes <= share_bytes for end_bytes in ends) - 1
+        return max(fitting, 0 if held_bytes else 1)
 
     def has_room(self, lane: Lane) -> bool:
         """Whether a paused lane is down to half of its share: fetching anew takes a while."""
-        return lane.window.held_bytes + lane.reposts.held_bytes < self._share_bytes() / 2
+        return _held_bytes(lane) < self._share_bytes() / 2
 
     def is_time(self, now: Now, *, are_workers_busy: bool) -> bool:
         """Whether to look for due records now."""
@@ -140,3 +156,7 @@ class WaitingRoom:
 
     def _share_bytes(self) -> float:
         return self._window_bytes / max(1, len(self.lanes))
+
+
+def _held_bytes(lane: Lane) -> int:
+    return lane.window.held_bytes + lane.reposts.held_bytes
