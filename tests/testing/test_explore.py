@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from redrive import App, Record, RetryPolicy, Settings, Skip
-from redrive.errors import ListenerError
+from redrive.errors import ListenerError, TopologyError
 from redrive.testing import Fault, NewRecord, World, explore
 from tests.testing.wrong import (
     MISTAKES,
@@ -290,6 +290,11 @@ def test_none_at_all_is_refused(option):
 def test_an_unknown_fault_is_refused_with_those_there_are():
     with pytest.raises(ValueError, match=r"\['fire'\].*'crash', 'rebalance'"):
         explore(pays_without_a_key, outside=Outside, send=[], faults=["fire"])
+
+
+def test_a_record_for_a_topic_that_is_not_there_is_no_finding():
+    with pytest.raises(TopologyError, match="no topic orderz"):
+        explore(pays_with_a_key, outside=Outside, send=[NewRecord("orderz", {})])
 
 
 def test_transactions_fail_only_where_there_are_some():

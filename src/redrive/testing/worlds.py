@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from redrive.app import App
 from redrive.core.settings import Settings
+from redrive.errors import TopologyError
 from redrive.runtime.declaration import ResolvedApp
 from redrive.sim.clock import START_WALL_MS, VirtualClock
 from redrive.sim.cluster import SimCluster
@@ -92,7 +93,7 @@ def script(game: Game[S], seed: int) -> list[Step]:
 
 
 def play(game: Game[S], seed: int, steps: Sequence[Step]) -> Story:
-    """Let these steps happen in the world of that seed, and then all come to its end."""
+    """Let these steps happen in the world of that seed, and then all come to its end. Raises TopologyError."""
     outside = game.outside()
     cluster = SimCluster(VirtualClock(), seed=seed)
     for topic in game.topics:
@@ -108,6 +109,8 @@ def play(game: Game[S], seed: int, steps: Sequence[Step]) -> Story:
         player.end()
     except Broken as error:
         broken = error
+    except TopologyError:  # what is sent goes to a topic that isn't there
+        raise
     except Exception as error:  # whatever is raised by redrive, a lifespan or a decoder is a finding, too
         broken = Broken(f"raised {type(error).__name__}", f"raised {error!r}")
         broken.__cause__ = error
