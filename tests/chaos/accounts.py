@@ -149,6 +149,7 @@ class Accounts:
             sorted(letters),
             poison=frozenset(one.record for one in plans if one.ends == "poison"),
             repeat_within_ms=REPEAT_WITHIN_MS,
+            emits=True,
         )
         for count in ("records", "kills", "blamed for kills"):  # those of `routes` and `crashes` tell it
             del found.counts[count]

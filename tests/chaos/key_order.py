@@ -112,8 +112,11 @@ class _Judge:
         faults: Faults,
         blamed: frozenset[str],
         repeat_within_ms: float,
+        *,
+        emits: bool,
     ) -> None:
         self.verdict = Verdict()
+        self._emits = emits
         self.owner = 0
         self.keys: dict[str, _Key] = defaultdict(_Key)
         self.places: dict[str, tuple[_Key, int]] = {}
@@ -170,7 +173,7 @@ class _Judge:
             self._go_back(key, at, step)
         self.verdict.counts["runs of what was through"] += at < key.through
         self._check_attempt(key.records[at], step)
-        if step.pid != key.ran_by or step.attempt > 1:
+        if step.pid != key.ran_by or (step.attempt > 1 and not self._emits):
             key.floor = at
         key.at, key.running = at, step
 
@@ -281,18 +284,21 @@ def judge(
     *,
     poison: frozenset[str] = frozenset(),
     repeat_within_ms: float = float("inf"),
+    emits: bool = False,
 ) -> Verdict:
     """
     Judge a whole history; of one partition, where it tells who took it.
 
     `sent`: all records that can run, those of a key in their order. `steps`: in the order in which they were noted, over
     all processes. `faults`: what was done meanwhile. `poison`: records that can't be read, so
-    never run, and become dead letters. `repeat_within_ms`: what ended longer before a kill must have been committed.
+    never run, and become dead letters. `repeat_within_ms`: what ended longer before a kill must have been committed. `emits`:
+    handlers write, and a record that was handled isn't passed before that is there; so a retry doesn't tell that those before
+    it were.
     """
     letters = list(letters)
     blamed = frozenset(letter.record for letter in letters if letter.reason == "crashed")
     faults = faults or Faults()
-    judging = _Judge(sent, faults, blamed, repeat_within_ms)
+    judging = _Judge(sent, faults, blamed, repeat_within_ms, emits=emits)
     for step in steps:
         judging.take(step)
     judging.check_end(letters, poison)

@@ -121,6 +121,14 @@ def test_what_a_kill_excuses_nothing_else_does(history):
     assert _found(history) != ""
 
 
+def test_where_handlers_emit_a_retry_says_nothing_of_those_before_it():
+    history = "a1+ a1. b1+ b1! b2+ | a1+ a1. b2+ b2. c1+ c1."
+    assert _found(history, kills=KILLED_AT) == "committed"
+    assert _found(history, kills=KILLED_AT, emits=True) == ""
+    history = WRONG_AFTER_A_KILL["a second kill brings back more than the first did"][1]
+    assert _found(history, kills=KILLED_AT, emits=True) == "committed"
+
+
 def test_what_ended_long_before_a_kill_may_not_run_again():
     history = "a1+ a1. b1+ b1. | a1+ a1. b1+ b1. c1+ c1."
     assert _found(history, kills=KILLED_AT, repeat_within_ms=9.5) == ""

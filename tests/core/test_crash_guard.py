@@ -1,5 +1,7 @@
 """The crash guard finds the record that kills processes, and blames no other, whatever happens to them."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redrive.core.crash_guard import (
     CRASHES_MOST,
     REACH_OFFSETS,
+    UNUSED_MS,
     CrashGuard,
     Suspicion,
     suspicion_of,
@@ -259,8 +262,8 @@ def test_suspects_of_another_partition_wait_and_have_their_turn_afterwards():
     assert two.guard.turn is two.second
 
 
-def test_after_a_stretch_of_suspects_others_have_the_process_for_as_long():
-    two = TwoOfThem()
+def _after_a_stretch(two):
+    """Suspects of the first follow each other until the process is given back. Gives when that was."""
     ms = 0.0
     for offset in range(100):
         if not two.first.may_run_alone(offset, 0, ms) and two.guard.turn is not two.first:
@@ -271,10 +274,49 @@ def test_after_a_stretch_of_suspects_others_have_the_process_for_as_long():
             two.first.ended()
         two.guard.tick(ms)
     assert 1_000.0 <= ms < 1_200.0
-    assert not two.first.may_run_alone(99, 0, 1.9 * ms)
-    assert two.guard.turn is None
-    two.first.may_run_alone(99, 0, 2.1 * ms)
+    return int(ms)
+
+
+def test_after_a_stretch_of_suspects_others_have_the_process_for_as_long():
+    two = TwoOfThem()
+    given_back_ms = _after_a_stretch(two)
+    for ms in range(given_back_ms, int(1.9 * given_back_ms), 10):
+        two.first.may_run_alone(99, 1, ms)
+        assert two.guard.turn is None
+    two.first.may_run_alone(99, 1, 2.1 * given_back_ms)
     assert two.guard.turn is two.first
+
+
+def test_what_others_leave_unused_of_their_time_suspects_have():
+    two = TwoOfThem()
+    given_back_ms = _after_a_stretch(two)
+    two.first.may_run_alone(99, 1, given_back_ms + 100)
+    two.first.may_run_alone(99, 0, given_back_ms + 100 + UNUSED_MS - 1)
+    assert two.guard.turn is None
+    two.first.may_run_alone(99, 0, given_back_ms + 100 + UNUSED_MS)
+    assert two.guard.turn is two.first
+
+
+def test_of_several_partitions_with_suspects_each_has_its_turn_whoever_asks_first():
+    guard = CrashGuard(OURS, [])
+    offsets = OffsetMap(0)
+    watches = [
+        guard.watch(TopicPartition("orders", number), Ledger("dead", 1, 9_000, 5_000), 0)
+        for number in range(4)
+    ]
+    runs = Counter()
+    for ms in range(0, 60_000, 10):
+        for number, watch in enumerate(watches):
+            watch.acked(watch.ledger(offsets), ms)
+            if number == 3 and ms > 30_000:
+                continue  # it has no suspects any more
+            if guard.turn in (None, watch) and watch.may_run_alone(0, 0, ms):
+                runs[number, ms > 31_000] += 1
+                watch.ended()
+        guard.tick(ms)
+    early, late = ([runs[number, is_late] for number in range(4)] for is_late in (False, True))
+    assert min(early) > 0.8 * max(early)
+    assert (min(late[:3]) > 0.8 * max(late), late[3]) == (True, 0)
 
 
 def test_a_handler_that_never_ends_does_not_hold_the_process_up_for_ever():

@@ -53,7 +53,7 @@ REACH_OFFSETS = 1_000_000
 PATIENCE_MS = 10_000.0
 #: Suspects follow each other for so long before the other partitions have the process for the same time.
 STRETCH_MS = 1_000.0
-#: Whoever has the process to itself and doesn't use it for so long gives it back.
+#: Whoever has the process and doesn't use it for so long, to itself or for all others, gives it back.
 UNUSED_MS = 20.0
 
 
@@ -120,6 +120,8 @@ class CrashGuard:
         "_rest_until_ms",
         "_since_ms",
         "_step",
+        "_used_ms",
+        "_waiting",
         "nonce",
         "turn",
         "watched",
@@ -140,7 +142,9 @@ class CrashGuard:
         self._step, self._reach = step_offsets, reach_offsets
         #: Processes that died while a suspect ran alone: that was the cause, also for their other partitions.
         self._explained: set[str] = set()
-        self._since_ms = self._asked_ms = self._rest_until_ms = 0.0
+        self._since_ms = self._asked_ms = self._rest_until_ms = self._used_ms = 0.0
+        #: Who asked in vain for the process, the one that waits for longest first, and when it asked last.
+        self._waiting: dict[Watch, float] = {}
 
     def learn(self, ledgers: Iterable[Ledger]) -> None:
         """Look through the ledgers of an assignment before its partitions are watched, for deaths that are explained."""
@@ -172,6 +176,7 @@ class CrashGuard:
         """The partition is no longer ours."""
         if self.watched.get(watch.key) is watch:
             del self.watched[watch.key]
+        self._waiting.pop(watch, None)
         if self.turn is watch:
             self.turn = None
 
@@ -203,8 +208,10 @@ class CrashGuard:
     def has_process(self, watch: "Watch", runs_out: int, mono_ms: float) -> bool:
         """Whether this partition has the process to itself now; asking takes the turn, where nobody has it."""
         if self.turn is None:
-            if mono_ms < self._rest_until_ms:
+            is_next = self._is_next(watch, mono_ms)
+            if self._is_resting(runs_out, mono_ms) or not is_next:
                 return False
+            del self._waiting[watch]
             self.turn, self._since_ms, self._asked_ms = watch, mono_ms, mono_ms
         lasted_ms = mono_ms - self._since_ms
         if self.turn is not watch or (watch.is_between and lasted_ms >= STRETCH_MS):
@@ -220,9 +227,26 @@ class CrashGuard:
         if self.turn is watch:
             self._give_back(mono_ms)
 
+    def _is_next(self, watch: "Watch", mono_ms: float) -> bool:
+        """Whether nobody who still asks waits for longer: else the one that is asked for first would have every turn."""
+        asked_ms = self._waiting.get(watch, -inf)
+        self._waiting[watch] = mono_ms
+        for other, other_asked_ms in list(self._waiting.items()):
+            if other is watch or other_asked_ms >= asked_ms:
+                return other is watch
+            del self._waiting[other]  # it didn't ask again between two questions of this one
+        return True
+
+    def _is_resting(self, runs_out: int, mono_ms: float) -> bool:
+        """Whether those have the process that need it not for themselves; what they leave unused is given to the next."""
+        if runs_out:
+            self._used_ms = mono_ms
+        return mono_ms < min(self._rest_until_ms, self._used_ms + UNUSED_MS)
+
     def _give_back(self, mono_ms: float) -> None:
         """Let the other partitions have the process for as long as they had to wait."""
         self.turn = None
+        self._used_ms = mono_ms
         self._rest_until_ms = mono_ms + (mono_ms - self._since_ms)
 
 
