@@ -261,7 +261,7 @@ PLANTS = {
         "core/commits.py",
         "            lanes = [twin, lane] if lane.frees else [lane, twin]\n",
         "            lanes = [lane]\n",
-        (f"{_AFTERMATH}::test_a_handled_replay_and_the_hole_that_it_frees_are_in_one_commit",),
+        ("tests/sim/test_freeing.py::test_a_handled_replay_and_the_hole_that_it_frees_are_in_one_commit",),
         "Extra items|At index 0 diff",
     ),
     "runs a replay though the partition that it frees is elsewhere": Plant(

@@ -384,33 +384,6 @@ def test_a_replay_that_ends_when_the_source_has_gone_runs_again_where_both_are()
     assert world.engine.lanes[P0].heads.is_dead(0) is False
 
 
-def test_a_handled_replay_and_the_hole_that_it_frees_are_in_one_commit():
-    """Also in one that is sent early for one of the two partitions: else a crash leaves a hole that nothing frees."""
-    world = blocked_world("100ms")
-    world.cluster.append("orders.replay", b"{}", key=b"b", partition=0)
-    world.assign(P0, REPLAY)
-    world.fetch(P0)
-    world.fetch(REPLAY)
-    world.pass_time(1)
-    world.truth.handled(world.engine.lanes[P0], 0)  # by its replay
-    world.work(0, 0, ["ok", "transient"])
-    world.pass_time(60)
-    assert [set(commit.offsets) for commit in world.commits] == [{P0, REPLAY}]
-
-
-@pytest.mark.parametrize("is_going", [P0, REPLAY])
-def test_the_last_commit_of_a_partition_tells_of_the_one_that_is_freed_by_it_too(is_going):
-    world = blocked_world()
-    world.assign(P0, REPLAY)
-    world.fetch(P0)
-    world.fetch(REPLAY)
-    world.pass_time(1)
-    world.truth.handled(world.engine.lanes[P0], 0)
-    world.work(0, 0, ["ok"])
-    world.let_go(is_going)
-    assert (world.committed[P0][0], world.committed[REPLAY][0]) == (1, 1)
-
-
 def test_a_second_replay_of_a_letter_doesnt_end_the_diverting_of_its_key(service):
     at = service("divert")
     at.bad = {1}

@@ -104,17 +104,12 @@ class Aftermath:
 
     def handled(self, record: RawRecord) -> None:
         """A record of a replay partition came to its end: what waited for it goes on."""
-        if (hole := self.hole_of(record)) is not None:
-            source, offset = hole
-            source.free(offset, record.key())
-
-    def hole_of(self, record: RawRecord) -> tuple[Lane, int] | None:
-        """Of which record's letter this is a replay, where that one's partition is here."""
         envelope, _ = envelope_of(record, self._translator)
         if envelope.source_partition is None or envelope.source_offset is None:
-            return None
+            return
         source = self._lanes.get(TopicPartition(envelope.source_topic, envelope.source_partition))
-        return None if source is None else (source, envelope.source_offset)
+        if source is not None:
+            source.free(envelope.source_offset, record.key())
 
 
 def restored_for(listener: ListenerState, start: Start) -> tuple[Mapping[int, Head], tuple[Range, ...]]:

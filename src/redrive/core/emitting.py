@@ -15,7 +15,6 @@ from redrive.core.failure import Failure, Kind
 from redrive.core.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from redrive.core.lane import Lane
     from redrive.core.record import RawRecord
 
 #: The type of the failure of a record that emits what its topic doesn't take.
@@ -38,7 +37,7 @@ class Emitted:
     `attempt`: the run's number; `id_header`: where the record's producer puts its id.
     """
 
-    __slots__ = ("attempt", "emissions", "envelope", "frees", "id_header", "is_void", "left", "record")
+    __slots__ = ("attempt", "emissions", "envelope", "id_header", "is_void", "left", "record")
 
     def __init__(
         self, record: "RawRecord", attempt: int, envelope: Envelope | None = None, id_header: str = ""
@@ -52,8 +51,6 @@ class Emitted:
         self.left = 0
         #: One of them can't be written, ever: the record has failed, and the others don't let it pass.
         self.is_void = False
-        #: Of a replay: the dead letter, by partition and offset, that others wait for until this record is through.
-        self.frees: tuple[Lane, int] | None = None
 
     def was_last(self) -> bool:
         """One more of them is there. Whether the record is through by that."""

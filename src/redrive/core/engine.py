@@ -17,6 +17,7 @@ from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.outages import Outages
 from redrive.core.parked import Parks
+from redrive.core.pending import Pending
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests
@@ -24,7 +25,7 @@ from redrive.core.returning import give_back, take_back
 from redrive.core.schedule import Window
 from redrive.core.settling import Settling
 from redrive.core.starts import Start
-from redrive.core.successors import Pending, Successors
+from redrive.core.successors import Successors
 from redrive.core.taking import Taking
 from redrive.core.transacting import Transacting
 from redrive.core.transactions import Transactions
@@ -507,4 +508,4 @@ class Engine:
 
 
 def _is_alive(pending: Pending) -> bool:
-    return pending.lane.alive
+    return pending.is_wanted

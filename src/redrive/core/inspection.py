@@ -19,11 +19,12 @@ from redrive.core.engine import Engine
 from redrive.core.key_lanes import KeyLanes
 from redrive.core.lane import Lane, ListenerState
 from redrive.core.metadata import Head
+from redrive.core.pending import Pending
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import RawRecord
 from redrive.core.schedule import Window
-from redrive.core.successors import Pending, envelope_of
+from redrive.core.successors import envelope_of
 from redrive.core.translator import Translator
 
 T = TypeVar("T")

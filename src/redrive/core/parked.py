@@ -17,11 +17,12 @@ from redrive.core.lane import FETCHED_OVERHEAD_BYTES, Lane
 from redrive.core.metadata import decode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.parking import Parking
+from redrive.core.pending import Pending
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests
 from redrive.core.starts import Start
-from redrive.core.successors import Pending, Successors, source_envelope
+from redrive.core.successors import Successors, source_envelope
 
 #: Copies that one partition keeps in memory.
 KEPT_BYTES = 32 << 20

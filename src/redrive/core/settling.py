@@ -56,7 +56,6 @@ class Settling:
         run.settled = done
         self._commits.ended(count)
         for each in emitted:
-            each.frees = self._aftermath.hole_of(each.record) if run.lane.frees else None
             self._successors.emit(run.lane, each)
         handled = count - len(failures)
         listener.counters.handled += handled

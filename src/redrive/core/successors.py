@@ -18,6 +18,7 @@ from redrive.core.emitting import Emission, Emitted, failure_of_emission
 from redrive.core.envelope import Envelope
 from redrive.core.lane import Lane, Stopped
 from redrive.core.notices import Notice, write_end
+from redrive.core.pending import Pending
 from redrive.core.plan import Now
 from redrive.core.record import RawRecord, event_id_of, headers_of
 from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, Stop, decide, tier_for
@@ -33,49 +34,6 @@ RESEND_MOST_MS = 30_000.0
 _SHRINK_STEPS = 8
 
 Fate = Literal["retried", "held", "dead", "skipped", "stopped"]
-
-
-class Pending:
-    """One successor on its way. Passed to the producer as a token; what comes back for it is looked up nowhere."""
-
-    __slots__ = (
-        "alone",
-        "emission",
-        "emitted",
-        "envelope",
-        "headers_only",
-        "is_dead_letter",
-        "lane",
-        "note",
-        "parked",
-        "record",
-        "step",
-        "topic",
-        "tries",
-    )
-
-    def __init__(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
-        self.lane = lane
-        self.record = record
-        self.envelope = envelope
-        self.topic = topic
-        self.is_dead_letter = topic == lane.listener.plan.dlq
-        self.alone = False
-        self.headers_only = False
-        #: Key and value of what is written instead of a copy: the end of a discarded record.
-        self.note: tuple[bytes, bytes] | None = None
-        #: What the record's handler emits, instead of a copy; and, where each is written by itself, which one this is.
-        self.emitted: Emitted | None = None
-        self.emission: Emission | None = None
-        #: Of a copy that is to wait in the parked topic: the pair of partitions.
-        self.parked: Parked | None = None
-        self.step = 0
-        self.tries = 0
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it is still this process that has to write it."""
-        return self.lane.alive and (self.parked is None or self.parked is self.lane.parked)
 
 
 class Successors:
@@ -180,15 +138,18 @@ class Successors:
         lane.listener.counters.dropped[reason] += 1
         pending = Pending(lane, record, NO_ENVELOPE, lane.listener.plan.state)
         pending.note = write_end(lane.key, record.offset(), notice, int(now.wall_ms))
+        pending.frees = self._freed_by(lane, record)
         self._begin(pending)
 
     def emit(self, lane: Lane, emitted: Emitted) -> None:
         """Write what a record's handler emitted; only then its offset, which is open, may pass."""
         parts = [None] if self._transactions else emitted.emissions
         emitted.left = len(parts)
+        frees = self._freed_by(lane, emitted.record)
         for emission in parts:
             pending = Pending(lane, emitted.record, NO_ENVELOPE, emitted.emissions[0].topic)
             pending.is_dead_letter, pending.emitted, pending.emission = False, emitted, emission
+            pending.frees = frees
             self._begin(pending)
 
     def refused(self) -> list[Pending]:
@@ -207,21 +168,23 @@ class Successors:
             lane.pending_bytes -= len(record)
             if not lane.alive:
                 continue
-            if pending.parked is not None:
+            if pending.misses_source and self._transactions is None:  # a transaction has told of both
+                self._run_again(pending)
+            elif pending.parked is not None:
                 pending.parked.answered(pending)
             elif pending.is_dead_letter:
                 lane.letter_written(record, int(now.wall_ms))
-            elif (emitted := pending.emitted) is None or emitted.was_last():
+            elif pending.emitted is None or pending.emitted.was_last():
                 lane.finish(record.offset())
-                if emitted is not None and emitted.frees is not None:
-                    source, hole = emitted.frees
+                if pending.frees is not None:
+                    source, hole = pending.frees
                     source.free(hole, record.key())
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
         lane = pending.lane
         if not pending.is_wanted or (pending.emitted is not None and pending.emitted.is_void):
-            self._end(pending)
+            self._give_up(pending)
             return
         if pending.emitted is not None and refusal.kind == "too-large" and pending.alone:
             self._end(pending)
@@ -257,7 +220,7 @@ class Successors:
                     pending.envelope = msgspec.structs.replace(pending.envelope, hops=pending.tries)
                 self._produce(pending)
             else:
-                self._end(pending)
+                self._give_up(pending)
 
     def _dead_letter(self, lane: Lane, failed: Failed, action: DeadLetter, holds: str) -> None:
         plan = lane.listener.plan
@@ -345,6 +308,32 @@ class Successors:
         lane = pending.lane
         lane.pending -= 1
         lane.pending_bytes -= len(pending.record)
+
+    def _give_up(self, pending: Pending) -> None:
+        self._end(pending)
+        if pending.lane.alive and pending.misses_source:
+            self._run_again(pending)
+
+    def _run_again(self, pending: Pending) -> None:
+        """Nobody can be told what this record frees: it stays unfinished, and runs again where both partitions are."""
+        if (emitted := pending.emitted) is not None:
+            if emitted.is_void:
+                return
+            emitted.is_void = True
+        pending.lane.window.hold(0, pending.record)
+        pending.lane.make_ready()
+
+    def _freed_by(self, lane: Lane, record: RawRecord) -> tuple[Lane, int] | None:
+        """Which dead letter others wait for until this record, a replay of it, is through; None where it is none."""
+        if not lane.frees or lane.twin is None:
+            return None
+        envelope, _ = envelope_of(record, self._translator)
+        place = (envelope.source_topic, envelope.source_partition)
+        return (
+            None
+            if envelope.source_offset is None or place != lane.twin.key
+            else (lane.twin, envelope.source_offset)
+        )
 
     def _produce(self, pending: Pending) -> None:
         record, key = pending.record, pending.lane.key

@@ -14,8 +14,9 @@ from redrive.core.commits import Commits, Snapshot
 from redrive.core.lane import Lane
 from redrive.core.metadata import Head, decode_metadata
 from redrive.core.offsets import OffsetMap
+from redrive.core.pending import Pending
 from redrive.core.plan import Now
-from redrive.core.successors import Pending, Successors
+from redrive.core.successors import Successors
 from redrive.core.transactions import Aborted, Completed, Transactions, Unit
 
 Lanes = Collection[Lane]
@@ -140,7 +141,6 @@ def _claims_of(unit: Unit) -> list[tuple[Lane, int]]:
     """What is finished when this is written: its own record, and the dead one of which that is a replay."""
     pending: Pending = unit[0].token
     claims = [(pending.lane, pending.record.offset())]
-    frees = None if pending.emitted is None else pending.emitted.frees
-    if frees is not None and frees[0].heads.is_dead(frees[1]):
+    if (frees := pending.frees) is not None and frees[0].heads.is_dead(frees[1]):
         claims.append(frees)
     return claims
