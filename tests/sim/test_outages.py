@@ -106,11 +106,11 @@ class Service:
 
     @property
     def counters(self):
-        return self.harness._processes[0].engine.listeners[0].counters
+        return self.harness.workers.running[0].groups[0].engine.listeners[0].counters
 
     @property
     def breaker(self):
-        return self.harness._processes[0].engine.listeners[0].breaker
+        return self.harness.workers.running[0].groups[0].engine.listeners[0].breaker
 
     @property
     def climbed(self):

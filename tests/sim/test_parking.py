@@ -48,7 +48,7 @@ class Service:
 
     def skip(self, topic, offset):
         """A person wants to get past a record, and the process reads it."""
-        process = self.harness._processes[0]
+        process = self.harness.workers.running[0].groups[0]
         now = self.harness.clock.now()
         notice = Notice(
             "skip",
