@@ -60,12 +60,13 @@ def read(**arguments):
     try:
         return load_settings(**arguments)
     except SettingsError as error:
-        assert error.problems
-        for problem in error.problems:
-            assert str(problem).strip()
-            assert "\n" not in str(problem)
-            assert SECRET not in str(problem)
-        return None
+        problems = error.problems
+    assert problems
+    for problem in problems:
+        assert str(problem).strip()
+        assert "\n" not in str(problem)
+        assert SECRET not in str(problem)
+    return None
 
 
 @fuzzed
