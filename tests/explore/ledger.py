@@ -1,12 +1,14 @@
 """What every world must keep to, whatever happens in it; checked after each step and at its end."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.metadata import decode_metadata, identity_of
+from redrive.core.metadata import Restored, decode_metadata, identity_of
 from redrive.core.record import TopicPartition
+from redrive.runtime.ports import Committed
 from redrive.sim.records import SimRecord
 from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
 from tests.explore.shop import AWAY, BEGAN, FAILED, HANDLED, MAILS, Run, Shop
@@ -248,10 +250,23 @@ class Ledger:
             is_in_place = run.attempt <= listener.tries_in_place and task is not None and task.is_passing
             if self._may_be_held or not is_in_place:
                 self._through.add(run.event)
-        elif listener.after == "release" and run.what == FAILED:
+        elif listener.after == "release" and not (run.what == AWAY and self._shape.declares_outages):
             is_last = run.attempt >= listener.most_attempts
             if is_last or (task is not None and task.how in ("bug", "letter")):
                 self._through.add(run.event)
+
+    def _check_told(self, run: Run, account: Account) -> None:
+        """What blocks runs again only when a commit has told how often it has failed: else a crash would forget it."""
+        key = TopicPartition(account.record.topic(), account.record.partition())
+        offset, committed = account.record.offset(), self._offsets.get(key)
+        needed = run.attempt - 1 - account.listener.tries_in_place
+        if needed < 1 or (committed is not None and (committed.offset or 0) > offset):
+            return
+        said = None if committed is None else self._said(key, committed)
+        is_finished = said is not None and any(first <= offset < end for first, end in said.ranges)
+        head = None if said is None else said.heads.get(offset)
+        if not is_finished and (head is None or not (head.is_dead or head.attempt >= needed)):
+            raise Broken("attempts", f"{run.event} runs with attempt {run.attempt}, which no commit foretold")
 
     def _replay_ended(self, event: str) -> None:
         self._ended_again.add(event)
@@ -264,6 +279,8 @@ class Ledger:
                 f"{run.event}, attempt {run.attempt}: {run.due_ms - run.at_ms:,.0f} ms before its due",
             )
         self._check_attempt(run, account.listener)
+        if account.listener.blocking and not (account.listener.parks or run.is_replay):
+            self._check_told(run, account)
         if account.line is None or (account.listener.blocking is None and self._is_off_its_place(run)):
             return
         if run.is_replay and not account.listener.holds_letters:
@@ -376,7 +393,7 @@ class Ledger:
 
     def _check_commits(self) -> None:
         """A committed offset passes no record that wasn't handled, and of which there is no successor."""
-        for key, committed in self._fleet.cluster.group("shop").offsets.items():
+        for key, committed in self._offsets.items():
             told = (committed.offset or 0, committed.metadata or "")
             before = self._trusted.get(key, (0, ""))
             if told == before:
@@ -384,14 +401,19 @@ class Ledger:
             log = self._fleet.cluster.partition(key)
             if log is None:
                 continue
-            ranges = decode_metadata(
-                told[1], told[0], identity_of("sim", self._fleet.cluster.topics[key.topic].topic_id)
-            ).ranges
-            for first, end in ((before[0], told[0]), *ranges):
+            for first, end in ((before[0], told[0]), *self._said(key, committed).ranges):
                 for record in log.read(first, max(0, end - first)):
                     if record.offset() < end and not self._is_through(record):
                         raise Broken("claimed", f"{key} {record.offset()} is committed, but not through")
             self._trusted[key] = told
+
+    @property
+    def _offsets(self) -> Mapping[TopicPartition, Committed]:
+        return self._fleet.cluster.group("shop").offsets
+
+    def _said(self, key: TopicPartition, committed: Committed) -> Restored:
+        identity = identity_of("sim", self._fleet.cluster.topics[key.topic].topic_id)
+        return decode_metadata(committed.metadata or "", committed.offset or 0, identity)
 
     def _is_through(self, record: SimRecord) -> bool:
         topic = record.topic()
@@ -413,7 +435,7 @@ class Ledger:
 
     def _is_second(self, record: SimRecord, copy: Copy) -> bool:
         """A second copy is left out while the first one waits."""
-        offsets = self._fleet.cluster.group("shop").offsets
+        offsets = self._offsets
         return any(
             key not in offsets or offset >= (offsets[key].offset or 0)
             for key, offset in self._copies.get(copy, ())

@@ -9,8 +9,8 @@ _CRASHES = "tests/sim/test_crashes.py"
 GUARD_PLANTS = {
     "tells suspects and ceiling as one number": Plant(
         "core/crash_guard.py",
-        "self.crashes, self.hi, self._ceil, self._told)",
-        "self.crashes, self._ceil, self._ceil, self._told)",
+        "self.crashes, self.hi, self._ceil, told)",
+        "self.crashes, self._ceil, self._ceil, told)",
         (_ONE_BY_ONE,),
         "hi=1000",
     ),
@@ -74,15 +74,15 @@ GUARD_PLANTS = {
     ),
     "takes a clean end for a crash": Plant(
         "core/crash_guard.py",
-        "            return Ledger(solo=self.named)\n",
+        "            return Ledger(solo=ledger.solo)\n",
         "            return ledger\n",
         (f"{_CRASHES}::test_a_clean_end_is_no_crash",),
         "crashes",
     ),
     "suspects the partition for ever": Plant(
         "core/crash_guard.py",
-        "        if self.crashes and self._frontier >= self.hi:\n",
-        "        if self.crashes and self._frontier < 0:\n",
+        "        if not self.crashes or self._frontier >= self.hi:\n",
+        "        if not self.crashes:\n",
         (_ONE_BY_ONE,),
         "crashes=2|Ledger",
     ),

@@ -430,8 +430,8 @@ PLANTS = {
     ),
     "lets newer records of a parked key run": Plant(
         "core/key_lanes.py",
-        "        if self.held is not None and lane.key in self.held:",
-        "        if False:",
+        "        return self.held is not None and lane.key in self.held\n",
+        "        return False\n",
         (f"{_PARKING}::test_a_key_is_parked_that_waits_for_longer_than_is_held",),
         r"\(2, 1\)|\[1\]",
     ),

@@ -19,6 +19,7 @@ from redrive.runtime.handlers import Invoker
 from redrive.runtime.pump import Pump, PumpSettings
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
+from redrive.sim.faults import Chance
 from redrive.sim.loop import VirtualLoop
 from redrive.sim.transactor import SimTransactor
 
@@ -36,11 +37,17 @@ _Slot = tuple[int, int]
 
 
 class Handlers:
-    """Implements the executor port without threads. Plain functions run when results are asked for, one after another."""
+    """
+    Implements the executor port without threads. Plain functions run when results are asked for, one after another. `chance`:
+    some results come later when a seed says so.
+    """
 
-    def __init__(self, invokers: Sequence[Invoker], clock: VirtualClock, loop: VirtualLoop) -> None:
+    def __init__(
+        self, invokers: Sequence[Invoker], clock: VirtualClock, loop: VirtualLoop, chance: Chance
+    ) -> None:
         self._invokers = invokers
         self._clock = clock
+        self._chance = chance
         self._loop = loop
         self._queues: dict[_Slot, deque[Run]] = {}
         self._tasks: dict[_Slot, asyncio.Task[None]] = {}
@@ -52,6 +59,11 @@ class Handlers:
     def is_waiting(self) -> bool:
         """Whether coroutines are out that wait for something."""
         return bool(self._tasks)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether results are on their way."""
+        return bool(self._results)
 
     def submit(self, run: Run) -> None:
         self._queues.setdefault((run.listener, run.slot), deque()).append(run)
@@ -67,7 +79,8 @@ class Handlers:
             self._collect()
         if not self._results:
             self._clock.pass_time(timeout_s * 1000)
-        taken, self._results = self._results, []
+        ready = len(self._results) - self._chance.below(len(self._results) + 1)
+        taken, self._results = self._results[:ready], self._results[ready:]
         self.finished += len(taken)
         return taken
 
@@ -127,7 +140,7 @@ class Process:
         self.resources = self._life.resources if self._life else resources
         for invoker in invokers:
             invoker.resources = self.resources
-        self._handlers = Handlers(invokers, self._clock, loop)
+        self._handlers = Handlers(invokers, self._clock, loop, cluster.chance)
         self.reports: list[Report] = []
         self._checkups = checkups_of(app.listeners, _ways_of(loop), self._clock, self.reports.append)
         self._engine = Engine(plan, cluster.counts, self._identity, f"sim-{next(_NUMBERS)}")
@@ -178,6 +191,8 @@ class Process:
             waits.append(_ACKNOWLEDGEMENT_MS)
         commits_come = not self._cluster.faults.commits_are_held if transacting is None else outcomes_come
         if commits_come and not self._cluster.is_down and self._engine.caution.guard.wanting():
+            waits.append(_ACKNOWLEDGEMENT_MS)
+        if self._handlers.has_results:
             waits.append(_ACKNOWLEDGEMENT_MS)
         if self._waits_for_engine():
             waits.append(step_ms)
