@@ -82,7 +82,7 @@ class World:
     def start(self) -> None:
         """One more process, which the shop's records can kill."""
         self.fleet.start()
-        self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self.shop.dying)
+        self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self.shop.dying.__contains__)
 
     def go_away(self, *, is_away: bool) -> None:
         """What the handlers call goes, or is back."""

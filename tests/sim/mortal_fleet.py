@@ -22,18 +22,16 @@ class Task(msgspec.Struct):
 
 
 class Mortal:
-    """A process that is gone, with all that it had in memory, once one of its handlers has killed it."""
+    """A process that is gone, with all that it had in memory, once one of its handlers has killed it; `dies(number)` tells."""
 
-    def __init__(self, process, mortal):
+    def __init__(self, process, dies):
         self.process = process
         self.is_dead = False
-        self._mortal = mortal
+        self._dies = dies
 
     def step(self):
         moved = not self.is_dead and self.process.step()
-        if self.process.resources in self._mortal._dying and not self.is_dead:
-            since_ms = self._mortal._dying[self.process.resources]
-            self._mortal.late_ends += self._mortal.fleet.clock.mono_ms() > since_ms
+        if not self.is_dead and self._dies(self.process.resources):
             self.kill()
             moved = True
         return moved
@@ -104,6 +102,12 @@ class MortalFleet:
         finally:
             at_work.discard(task.id)
 
+    def _dies(self, number) -> bool:
+        if number not in self._dying:
+            return False
+        self.late_ends += self.fleet.clock.mono_ms() > self._dying[number]
+        return True
+
     def _is_alone(self, resources) -> bool:
         """Whether a suspect has this process to itself."""
         [guard] = [
@@ -131,7 +135,7 @@ class MortalFleet:
         self.fleet.processes = alive
         while len(self.fleet.processes) < self.wanted:
             self.fleet.start()
-            self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self)
+            self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self._dies)
 
     def kill(self, index):
         """SIGKILL from outside."""
