@@ -197,7 +197,8 @@ class Storm:
     def _roll(self) -> Doing | None:
         def steps() -> Steps:
             for worker in self._shop.workers:
-                if worker.is_taken or worker.exit_code is not None:
+                # One that hasn't said a word yet hasn't learned either how to end in order.
+                if worker.is_taken or worker.exit_code is not None or not worker.said():
                     continue
                 with _taken(worker):
                     worker.signal(signal.SIGTERM)

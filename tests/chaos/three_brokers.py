@@ -17,7 +17,8 @@ from tests.chaos.shop import MODES, Shop
 from tests.chaos.storm import Storm
 from tests.waiting import until
 
-#: After the storm all that waits must be done within so long: sessions end, transactions are aborted, suspects run alone.
+#: After the storm all that waits must be done within so long, and as long as the storm took: sessions end, transactions are
+#: aborted, suspects run alone.
 CALM_WITHIN_S = 240.0
 #: What `key_order` calls violations of the order.
 OUT_OF_ORDER = ("overtook", "at once", "gap", "repeated", "committed", "beside")
@@ -94,10 +95,11 @@ def _weather(
             worker.start(awaits="")
         feeder.start()
         until(lambda: _are_at_work(shop, storm), "partitions for each worker")
-        storm.rage(seconds, pause_s, _Progress(shop, storm, told))
+        progress = _Progress(shop, storm, told)
+        storm.rage(seconds, pause_s, progress)
         feeder.join()
         over_s = time.monotonic()
-        until(lambda: _is_calm(shop, storm), "all is done", within_s=CALM_WITHIN_S)
+        until(lambda: _is_calm(shop, storm, progress), "all is done", within_s=CALM_WITHIN_S + seconds)
         calm_s = time.monotonic() - over_s
         for worker in shop.workers:
             code = worker.terminate()
@@ -115,8 +117,9 @@ def _are_at_work(shop: Shop, storm: Storm) -> bool:
     return all("assigned" in worker.said() for worker in shop.workers)
 
 
-def _is_calm(shop: Shop, storm: Storm) -> bool:
+def _is_calm(shop: Shop, storm: Storm, progress: "_Progress") -> bool:
     storm.look_after()
+    progress(0)
     return shop.is_through() and not storm.doing
 
 
@@ -126,6 +129,7 @@ class _Progress:
     def __init__(self, shop: Shop, storm: Storm, told: Callable[[str], object]) -> None:
         self._shop, self._storm, self._told = shop, storm, told
         self._next_s = 0.0
+        self._notes, self._read_to = 0, 0
 
     def __call__(self, left_s: float) -> None:
         if time.monotonic() < self._next_s:
@@ -136,5 +140,15 @@ class _Progress:
         quiet_s = time.time() - self._shop.ledger.path.stat().st_mtime
         quiet = f"; no run for {quiet_s:.0f} s" if quiet_s > 2 else ""
         self._told(
-            f"{max(0, left_s):.0f} s to go: {self._shop.sent:,} sent; {counts or 'no fault yet'}; now: {now or 'calm'}{quiet}"
+            f"{max(0, left_s):.0f} s to go: {self._shop.sent:,} sent, {self._count_notes():,} notes; "
+            f"{counts or 'no fault yet'}; now: {now or 'calm'}{quiet}"
         )
+
+    def _count_notes(self) -> int:
+        """How often handlers began and ended, from where it was counted last: the ledger gets large."""
+        with self._shop.ledger.path.open("rb") as ledger:
+            ledger.seek(self._read_to)
+            while chunk := ledger.read(1 << 20):
+                self._notes += chunk.count(b"\n")
+            self._read_to = ledger.tell()
+        return self._notes
