@@ -65,7 +65,9 @@ class Truth:
         skipped = [
             other
             for other in between
-            if other not in self._known[lane] and (lane.key, other) not in self.to_skip
+            if other not in self._known[lane]
+            and (lane.key, other) not in self.to_skip
+            and not self._is_dropped(lane, other)
         ]
         assert not skipped, f"{lane.key}: {skipped} skipped"
         self._last_started[lane] = offset
@@ -140,8 +142,11 @@ class Truth:
             is_claimed = offset < frontier or any(first <= offset < end for first, end in ranges)
             if is_claimed and offset >= start and offset not in known:
                 is_done = _is_of_others(lane, record) or self._is_second_copy(lane, record)
-                is_dropped = lane.listener.plan.give_up == "skip" and (lane.key, offset) in self.crashed
-                assert is_done or is_dropped, f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+                assert is_done or self._is_dropped(lane, offset), f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+
+    def _is_dropped(self, lane: Lane, offset: int) -> bool:
+        """Whether it killed processes, and the policy wants no letter of it."""
+        return lane.listener.plan.give_up == "skip" and (lane.key, offset) in self.crashed
 
     def _is_second_copy(self, lane: Lane, record: RawRecord) -> bool:
         """Whether the same failure has another copy on the tier, before this one: that one is looked after."""

@@ -435,11 +435,7 @@ class Engine:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def _hold(self, lane: Lane, tier: Tier, records: list[RawRecord], end: int, now: Now) -> None:
-        fitting = self._waiting.fitting(lane, records)
-        if fitting < len(records):
-            # Fetched again when there is room, and what comes until then isn't.
-            end, records = records[fitting].offset(), records[:fitting]
-            lane.next_offset, lane.is_rewound = end, True
+        records, end = self._waiting.fitting(lane, records, end)
         self._waiting.hold(lane, tier, records, end, now)
         self.notices.fetched(lane, records, now)
         if not lane.is_paused and (lane.is_rewound or self._waiting.is_over(lane)):

@@ -91,20 +91,25 @@ class WaitingRoom:
         """Whether a lane holds more than its share of memory, so that fetching it has to pause."""
         return _held_bytes(lane) > self._share_bytes()
 
-    def fitting(self, lane: Lane, records: list[RawRecord]) -> int:
+    def fitting(self, lane: Lane, records: list[RawRecord], end: int) -> tuple[list[RawRecord], int]:
         """
-        How many of these records, the first ones, may be taken in. A lane may exceed its share by what one fetch brings, but
-        not when others have done so already: hundreds of them would multiply the memory.
+        Those of these records that may be taken in, the first ones, and the offset behind them; the others are fetched again
+        when there is room. A lane may exceed its share by what one fetch brings, but not when others have done so already:
+        hundreds of them would multiply the memory.
         """
         held_bytes, share_bytes = _held_bytes(lane), self._share_bytes()
         sizes = [len(record) + RECORD_OVERHEAD_BYTES for record in records]
         if held_bytes + sum(sizes) <= share_bytes:
-            return len(records)
+            return records, end
         if sum(map(_held_bytes, self.lanes)) + sum(sizes) <= self._window_bytes:
-            return len(records)
+            return records, end
         ends = accumulate(sizes, initial=held_bytes)
-        fitting = sum(end_bytes <= share_bytes for end_bytes in ends) - 1
-        return max(fitting, 0 if held_bytes else 1)
+        fitting = max(sum(end_bytes <= share_bytes for end_bytes in ends) - 1, 0 if held_bytes else 1)
+        if fitting < len(records):
+            records, end = records[:fitting], records[fitting].offset()
+            # What comes until it is fetched again comes too early.
+            lane.next_offset, lane.is_rewound = end, True
+        return records, end
 
     def has_room(self, lane: Lane) -> bool:
         """Whether a paused lane is down to half of its share: fetching anew takes a while."""
