@@ -142,7 +142,9 @@ class Truth:
             is_claimed = offset < frontier or any(first <= offset < end for first, end in ranges)
             if is_claimed and offset >= start and offset not in known:
                 is_done = _is_of_others(lane, record) or self._is_second_copy(lane, record)
-                assert is_done or self._is_dropped(lane, offset), f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+                assert is_done or self._is_dropped(lane, offset), (
+                    f"{lane.key}: {offset} claimed, {frontier} {ranges}"
+                )
 
     def _is_dropped(self, lane: Lane, offset: int) -> bool:
         """Whether it killed processes, and the policy wants no letter of it."""
