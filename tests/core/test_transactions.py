@@ -41,7 +41,7 @@ def _unit(token: Any, *topics: str, alone: bool = False) -> Unit:
 
 
 def _transactions() -> Transactions:
-    return Transactions(lambda token: token.is_alive, LINGER_MS)
+    return Transactions(lambda token: token.is_alive, linger_ms=LINGER_MS)
 
 
 class _At:

@@ -17,7 +17,6 @@ from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.outages import Outages
 from redrive.core.parked import Parks
-from redrive.core.pending import Pending
 from redrive.core.plan import GroupPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition, headers_of
 from redrive.core.resting import Rests
@@ -56,8 +55,8 @@ class Engine:
         self.topics = plan.topics
         self._outbox: list[Command] = []
         self.partitions = dict(partitions)
-        is_transactional = plan.delivery == "exactly-once"
-        units = Transactions(_is_alive, plan.transaction_linger_ms) if is_transactional else None
+        is_exact = plan.delivery == "exactly-once"
+        units = Transactions(linger_ms=plan.transaction_linger_ms) if is_exact else None
         self.successors = Successors(plan.group, self._outbox, self.partitions, plan.translator, units)
         self.commits = Commits(plan.commit_interval_ms, plan.commit_records, identity)
         #: What makes of commits transactions, with delivery `exactly-once`.
@@ -87,8 +86,7 @@ class Engine:
         self._taking = Taking(self._rests, self.notices, self._aftermath, self.parks, self.commits)
         self.outages = Outages(self._outbox, self.runs)
         self._settling = Settling(self.successors, self.commits, self.notices, self._aftermath, self.outages)
-        parts = (self.runs, self.commits, self._taking, plan.translator)
-        self.caution = Caution(nonce, self._outbox, *parts)
+        self.caution = Caution(nonce, self._outbox, self.runs, self.commits, self._taking, plan.translator)
         #: Confirmed commits that resting lanes were told of.
         self._told = 0
         self._next_look_ms = 0.0
@@ -501,7 +499,3 @@ class Engine:
     def _sources_are_paused(self) -> bool:
         sources = (lane for listener in self.listeners if not listener.is_hungry() for lane in listener.lanes)
         return all(lane.is_paused for lane in sources if lane.tier is None)
-
-
-def _is_alive(pending: Pending) -> bool:
-    return pending.is_wanted

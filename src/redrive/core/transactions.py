@@ -12,6 +12,7 @@ follow in portions of their own.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -88,7 +89,9 @@ class Transactions:
     refusal, one for each unit.
     """
 
-    def __init__(self, is_alive: Callable[[Any], bool], linger_ms: float) -> None:
+    def __init__(
+        self, is_alive: Callable[[Any], bool] = attrgetter("is_wanted"), *, linger_ms: float
+    ) -> None:
         self._is_alive = is_alive
         self._linger_ms = linger_ms
         self._new: list[Unit] = []
