@@ -59,7 +59,7 @@ class Shop:
     @property
     def unreadable(self):
         """How many headers weren't believed."""
-        return self.harness._processes[0].engine.listeners[0].counters.envelope_errors
+        return self.harness.workers.running[0].groups[0].engine.listeners[0].counters.envelope_errors
 
 
 @pytest.fixture

@@ -180,6 +180,21 @@ def test_a_handler_that_never_ends_is_told_as_a_record_that_is_lost():
     assert "pay begins orders/" in story
 
 
+def test_a_handler_that_takes_a_day_has_the_time():
+    def make_app() -> App:
+        app = App("shop")
+
+        @app.listener("orders", retry=RetryPolicy("2d"))
+        async def pay(order: Order, record: Record) -> None:
+            await asyncio.sleep(86_400)
+            if record.attempt == 1:
+                raise ConnectionError
+
+        return app
+
+    assert explore(make_app, send=[NewRecord("orders", Order(1))], worlds=5).handled >= 5
+
+
 def test_a_list_is_what_is_sent_in_every_world():
     seen: list[Any] = []
 

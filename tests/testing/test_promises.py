@@ -55,10 +55,25 @@ def test_a_run_before_its_due_is_early(redrive_harness):
     harness.send("orders", 7)
     harness.advance("2m")
     Promises(harness, app.resolve()).check()
-    second = [run for run in harness.history if isinstance(run, Begun)][1]
-    harness.history.append(second._replace(at_ms=second.record.due_ms - 3))
+    [place] = [at for at, run in enumerate(harness.history) if isinstance(run, Begun) and run.attempt == 2]
+    run = harness.history[place]
+    harness.history[place] = run._replace(at_ms=run.record.due_ms - 3)
     with pytest.raises(Broken, match=r"attempt 2 at orders/0/0 began 3 ms before its due"):
         Promises(harness, app.resolve()).check()
+
+
+def test_a_record_that_was_due_may_run_when_the_clock_was_set_back(redrive_harness):
+    app = _app(retry=RetryPolicy("5s"))
+    harness = redrive_harness(app)
+    promises = Promises(harness, app.resolve())
+    harness.send("orders", 7)
+    harness.send("orders", 60)
+    harness.advance("20s")  # it fails after 7 s, and is due at 12 s: then it waits for the other one to end
+    promises.check()
+    harness.clock.step_wall(-3_600_000)
+    harness.advance("1m")
+    assert [run.attempt for run in harness.history if isinstance(run, Begun)] == [1, 1, 2]
+    promises.check()
 
 
 def test_a_record_that_is_still_at_work_at_the_end_is_lost(redrive_harness):

@@ -56,6 +56,8 @@ class Promises:
         self._poison: set[Event] = set()
         self._handled: set[Event] = set()
         self._skipped: set[Event] = set()
+        #: The latest that the wall clock has said since their last failure.
+        self._latest_ms: dict[Event, float] = {}
         #: Those behind which others may run.
         self._through: set[Event] = set()
 
@@ -64,14 +66,17 @@ class Promises:
         self._take_sent()
         for run in self._harness.history[self._seen_runs :]:
             event, listener = event_of(run.record), self._listeners[run.record.topic]
+            self._clock_read(run.at_ms)
             if isinstance(run, Begun):
-                self._check_begun(run, event, listener)
+                self._check_due(run, event)
+                self._check_order(run, event, listener)
             elif isinstance(run, Handled):
                 self._handled.add(event)
                 self._through.add(event)
             else:
                 self._take_failed(run, event, listener)
         self._seen_runs = len(self._harness.history)
+        self._clock_read(self._harness.clock.wall_ms())
 
     def unfinished(self) -> list[Event]:
         """Those that were neither handled nor dropped, and are no dead letters; in the order in which they were sent."""
@@ -109,12 +114,19 @@ class Promises:
             return []
         return self._lines[event.topic, event.partition, key if listener.order == "key" else None]
 
-    def _check_begun(self, run: Begun, event: Event, listener: Listener) -> None:
+    def _clock_read(self, wall_ms: float) -> None:
+        for event, latest_ms in self._latest_ms.items():
+            self._latest_ms[event] = max(latest_ms, wall_ms)
+
+    def _check_due(self, run: Begun, event: Event) -> None:
+        """A record that was due, and waits for its turn, may run though the clock is set back meanwhile."""
         due_ms = run.record.due_ms
-        if due_ms is not None and run.at_ms < due_ms:
-            raise Broken(
-                "early", f"attempt {run.attempt} at {event} began {due_ms - run.at_ms:g} ms before its due"
-            )
+        latest_ms = max(self._latest_ms.get(event, 0.0), run.at_ms)
+        if due_ms is not None and latest_ms < due_ms:
+            early_ms = due_ms - latest_ms
+            raise Broken("early", f"attempt {run.attempt} at {event} began {early_ms:g} ms before its due")
+
+    def _check_order(self, run: Begun, event: Event, listener: Listener) -> None:
         if run.attempt > 1 and listener.policy.blocking is None:
             return  # it waited elsewhere, and others may overtake it
         for other in self._line_of[event]:
@@ -126,6 +138,7 @@ class Promises:
                 raise Broken("order", f"listener {listener.name!r} has {told}")
 
     def _take_failed(self, run: FailedRun, event: Event, listener: Listener) -> None:
+        self._latest_ms[event] = run.at_ms
         if isinstance(signal_in(run.error), Skip):
             self._skipped.add(event)
         if listener.policy.blocking is None or _is_final(run, listener):

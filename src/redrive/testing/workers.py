@@ -140,6 +140,14 @@ class Workers:
         """
         let_pass(ms, self._cluster.clock, lambda: _groups(self.running), self.settle, step_most_ms)
 
+    def known_waits_ms(self) -> list[float]:
+        """After how long something is due of which the time is known: a record, and what a coroutine sleeps for."""
+        timer_ms = self._loop.idle_for_ms
+        dues_ms = [
+            process.engine.next_wake_ms - self._cluster.clock.wall_ms() for process in _groups(self.running)
+        ]
+        return dues_ms if timer_ms is None else [*dues_ms, timer_ms]
+
     def _end(self, place: int, how: Callable[[Process], None]) -> None:
         """That process is no more. The app's lifespan ends last."""
         worker = self.running.pop(place)

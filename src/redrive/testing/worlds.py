@@ -27,6 +27,8 @@ _CALM_STEPS = 500
 _CALM_STEP_MS = 60_000.0
 _CALM_STEP_MOST_MS = 30 * 24 * 3_600_000.0
 _CALM_LOOK_MS = 10_000.0
+#: When nothing has happened in so many of them, nothing will: back-off and sessions are shorter than one.
+_QUIET_STEPS = 30
 #: So many runs are told of one step.
 _RUNS_TOLD = 12
 
@@ -163,16 +165,23 @@ class _Player(Generic[S]):
         workers.reconnect()
         if not workers.running:
             workers.start()
+        quiet = 0
         for _ in range(_CALM_STEPS):
-            next_ms = min(process.next_ms() for worker in workers.running for process in worker.groups)
-            is_known = _CALM_STEP_MS < next_ms < _CALM_STEP_MOST_MS
-            workers.advance(next_ms if is_known else _CALM_STEP_MS, step_most_ms=_CALM_LOOK_MS)
+            before = self._happened()
+            known_ms = [ms for ms in workers.known_waits_ms() if ms < _CALM_STEP_MOST_MS]
+            workers.advance(max(_CALM_STEP_MS, min(known_ms, default=0.0)), step_most_ms=_CALM_LOOK_MS)
             self._check()
-            if not self._promises.unfinished():
+            quiet = quiet + 1 if self._happened() == before else 0
+            if quiet == _QUIET_STEPS or not self._promises.unfinished():
                 break
         self._promises.check_end()
         self._world.is_over = True
         self._check()
+
+    def _happened(self) -> tuple[int, int]:
+        """Changes when a handler runs, and with all that is written."""
+        topics = self._world.harness.cluster.topics.values()
+        return len(self._world.harness.history), sum(log.end for topic in topics for log in topic.partitions)
 
     def _check(self) -> None:
         self._promises.check()
