@@ -164,6 +164,15 @@ def test_an_aborted_transaction_is_sent_again_as_it_was_after_a_pause():
     assert (second.writes, at.answers) == (first.writes, [])
 
 
+def test_a_small_one_beside_a_large_one_that_was_refused_for_its_topic_is_not_judged_with_it():
+    at, large, small = _At(), _Token("large"), _Token("small")
+    at.put(_unit(large, "away"), _unit(small))
+    begun = at.begin()
+    at.end(_named(at, begun, {large: _AWAY, small: _LARGE}))
+    assert at.answers == [(large, _AWAY)]
+    assert at.tokens(_begun(at)) == [small]
+
+
 def test_one_that_is_too_large_is_alone_after_a_few_transactions_and_all_others_are_committed():
     at = _At()
     tokens = [_Token(str(number)) for number in range(100)]

@@ -264,11 +264,13 @@ class Transactions:
                 too_large.append(unit)
             else:
                 innocent.append(unit)
-        if len(too_large) == 1:
+        if too_large and len(units) == 1:
             self._let_probe_go(too_large[0])
             answers.append(
                 (too_large[0][0].token, next(one for one in refused.values() if one.kind == "too-large"))
             )
+        elif len(too_large) == 1:
+            self._again(too_large)  # perhaps one that was refused for its topic was the large one
         elif too_large:
             self._halve(too_large)
         self._again(innocent)
