@@ -3,11 +3,13 @@
 import pytest
 
 from tests.chaos.crashes import Alone, judge
-from tests.chaos.faults import of_kills
+from tests.chaos.faults import Fault, Faults, of_kills
 from tests.chaos.key_order import BEGAN, HANDLED, Step
 
 #: Each process ends when the next one begins; the third one is the first that may be told from.
 KILLS = of_kills({1: 100.0, 2: 200.0, 3: 300.0})
+
+OF_CRASHES = Faults(Fault("crash", f"worker-{pid}", 100.0 * pid, 100.0 * pid, pid) for pid in (1, 2, 3))
 
 
 def _found(history: str, blamed: str, killers: str = "", faults=KILLS) -> list[str]:
@@ -46,4 +48,10 @@ def test_two_ends_of_processes_are_too_few():
 def test_a_killer_must_be_blamed_and_ends_three_processes_at_most():
     assert _found("k+ b+ | k+ b+ | k+ |", "k", "k") == []
     assert _found("k+ b+ | k+ b+ | k+ |", "", "k") == ["not blamed"]
-    assert _found("k+ | k+ | k+ | k+", "k", "k") == ["killed again"]
+    assert _found("k+ | k+ | k+ | k+", "k", "k", OF_CRASHES) == ["killed again"]
+
+
+def test_a_kill_from_outside_may_undo_what_was_known_of_a_killer():
+    faults = Faults([*OF_CRASHES.all, Fault("kill", "worker-9", 1.5, 1.5, 9)])
+    assert _found("k+ | k+ | k+ | k+", "k", "k", faults) == []
+    assert _found("k+ | k+ | k+ | k+ | k+ | k+ | k+", "k", "k", faults) == ["killed again"]
