@@ -25,7 +25,7 @@ Steps = Generator[float, None, None]
 
 _TICK_S = 0.05
 #: The longest one is a restart of a broker on a busy machine, or of all workers while a network is held.
-_OVER_WITHIN_S = 120.0
+_OVER_WITHIN_S = 300.0
 #: Within the group's session, and beyond it.
 _STOPPED_S = ((0.3, 4.0), (7.0, 12.0))
 #: Settings of topics that anybody may change while all goes on.

@@ -102,7 +102,7 @@ def _weather(
         until(lambda: _is_calm(shop, storm, progress), "all is done", within_s=CALM_WITHIN_S + seconds)
         calm_s = time.monotonic() - over_s
         for worker in shop.workers:
-            code = worker.terminate()
+            code = worker.terminate(within_s=60)
             if code != 0:
                 storm.ended.append(f"{worker.name} ended with {code} when all was done")
     finally:
