@@ -272,6 +272,18 @@ class Ledger:
         self._ended_again.add(event)
         self._sent_back.pop(event, None)
 
+    def _check_health(self, run: Run) -> None:
+        """Where a function says that all is away, no record is tried from the moment in which its listener knows of an outage."""
+        since_ms, clock = self._shop.away_since_ms, self._fleet.clock
+        source = SOURCES.index(run.event.partition("/")[0])
+        for one in self._fleet.processes:
+            breaker = one.process.engine.listeners[source].breaker
+            if one.process.resources != run.process or breaker.is_closed or since_ms is None:
+                continue
+            began_mono_ms = run.at_ms - (clock.wall_ms() - clock.mono_ms())
+            if since_ms < breaker.opened_ms < began_mono_ms - 1:
+                raise Broken("health", f"{run.event} is tried, though nothing is well")
+
     def _check_beginning(self, run: Run, account: Account) -> None:
         if run.due_ms is not None and run.at_ms < run.due_ms:
             raise Broken(
@@ -279,6 +291,8 @@ class Ledger:
                 f"{run.event}, attempt {run.attempt}: {run.due_ms - run.at_ms:,.0f} ms before its due",
             )
         self._check_attempt(run, account.listener)
+        if account.listener.has_health:
+            self._check_health(run)
         if account.listener.blocking and not (account.listener.parks or run.is_replay):
             self._check_told(run, account)
         if account.line is None or (account.listener.blocking is None and self._is_off_its_place(run)):
