@@ -2,20 +2,26 @@
 
 import time
 
+from confluent_kafka import KafkaError, KafkaException
+
 from redrive.adapters.kafka_transactor import KafkaTransactor
-from redrive.core.commands import Transaction
-from redrive.core.transactions import Fenced
-from tests.plain_kafka import unique
+from redrive.core.commands import Produce, Transaction
+from redrive.core.transactions import Completed, Fenced
+from redrive.sim.clock import VirtualClock
+from tests.plain_kafka import create_topics, unique
 from tests.waiting import until
 
 
-def test_a_producer_that_fails_and_can_not_be_made_anew_is_told(kafka):
-    conf = {
+def conf_of(kafka):
+    return {
         "bootstrap.servers": kafka.bootstrap,
         "transactional.id": unique("shop"),
         "transaction.timeout.ms": 60_000,
     }
-    transactor = KafkaTransactor(conf, time.monotonic)
+
+
+def test_a_producer_that_fails_and_can_not_be_made_anew_is_told(kafka):
+    transactor = KafkaTransactor(conf_of(kafka), time.monotonic)
     until(lambda: transactor._is_ready, "it has its id")
     transactor._conf["no.such.setting"] = "x"
     transactor.client = None
@@ -24,4 +30,35 @@ def test_a_producer_that_fails_and_can_not_be_made_anew_is_told(kafka):
     assert isinstance(outcome, Fenced)
     assert (outcome.number, outcome.is_final) == (7, True)
     assert "could not be made anew" in outcome.detail
+    transactor.close(1)
+
+
+class Silent:
+    """A producer whose commits are never answered, as after a broker and the way to it were lost."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def commit_transaction(self, timeout_s):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+
+def test_a_transaction_without_an_answer_is_given_up_when_the_broker_has_ended_it_and_the_next_one_goes_through(kafka):
+    topic = unique("orders")
+    create_topics(kafka.bootstrap, [topic], 1)
+    now = VirtualClock()
+    transactor = KafkaTransactor(conf_of(kafka), now.mono_ms)
+    until(lambda: transactor._is_ready, "it has its id")
+    transactor.client = Silent(transactor.client)
+    transactor.submit(Transaction(1, (), {}), None)
+    until(lambda: transactor.problem, "it was tried")
+    now.advance(2 * 60_000 + 1)
+    [outcome] = until(transactor.outcomes, "it is given up")
+    assert isinstance(outcome, Fenced)
+    assert (outcome.is_final, "no answer for 120 s" in outcome.detail) == (False, True)
+    transactor.submit(Transaction(2, (Produce(None, topic, 0, b"k", b"v", []),), {}), None)
+    assert until(transactor.outcomes, "the next one") == [Completed(2)]
     transactor.close(1)

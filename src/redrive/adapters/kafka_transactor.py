@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -48,6 +49,8 @@ _OF_OFFSETS = frozenset(
         KafkaError.UNKNOWN,
     ]
 )
+#: After so many times its timeout the broker has ended a transaction: it looks each ten seconds.
+_ENDED_AFTER = 2
 #: A call to the broker waits in slices, so that a close is noticed.
 _SLICE_S = 1.0
 
@@ -162,13 +165,13 @@ class KafkaTransactor:
                     ClientPartition(*key, offset, metadata=text)
                     for key, (offset, text) in transaction.offsets.items()
                 ]
-                self._until_known(
+                self._until_ended(
                     lambda timeout_s: client.send_offsets_to_transaction(offsets, membership, timeout_s)
                 )
         except KafkaException as error:
             return self._aborted(transaction, error.args[0], is_of_offsets=True)
         try:
-            self._until_known(client.commit_transaction)
+            self._until_ended(client.commit_transaction)
         except KafkaException as error:
             return self._aborted(transaction, error.args[0])
         self.problem = ""
@@ -197,7 +200,7 @@ class KafkaTransactor:
         """Abort what can't be committed, and tell why. Raises KafkaException where it can't be aborted either."""
         if error.fatal() or error.code() in _FENCED or error.code() == KafkaError._FATAL:
             raise KafkaException(error)
-        self._until_known(self.client.abort_transaction)
+        self._until_ended(self.client.abort_transaction)
         detail = told(error, *self._rights)
         writes = {
             place: _refusal(why, transaction.writes[place].topic)
@@ -233,9 +236,12 @@ class KafkaTransactor:
         self._is_ready = False
         self.client = made(Producer, self._conf)
 
-    def _until_known(self, call: Callable[[float], object]) -> None:
-        """Ask until there is an answer: the calls go on where they were. Raises KafkaException when it is no."""
-        is_known = False
+    def _until_known(self, call: Callable[[float], object], most_ms: float = inf) -> None:
+        """
+        Ask until there is an answer: the calls go on where they were. Raises KafkaException when it is no, _Unknown when there
+        was none in `most_ms`.
+        """
+        is_known, began_ms = False, self._mono_ms()
         while not is_known:
             try:
                 call(_SLICE_S)
@@ -246,6 +252,13 @@ class KafkaTransactor:
                 self.problem = error.args[0].str()
                 if self._is_closing.is_set():
                     raise _Unknown("closed while the broker didn't answer", is_final=True) from None
+                if self._mono_ms() - began_ms > most_ms:
+                    detail = f"the client had no answer for {most_ms / 1000:g} s, and the broker has ended it long since"
+                    raise _Unknown(f"{detail} ({self.problem})", is_final=False) from None
+
+    def _until_ended(self, call: Callable[[float], object]) -> None:
+        """The same within a transaction: after a broker and the way to it were lost the client may never ask again (2.16, tried)."""
+        self._until_known(call, _ENDED_AFTER * self._timeout_ms)
 
     @property
     def _rights(self) -> tuple[Right, ...]:
