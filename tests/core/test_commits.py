@@ -162,6 +162,19 @@ def test_a_partition_of_which_only_the_map_is_refused_gets_its_frontier_committe
     assert other.key in coordinator.stored
 
 
+def test_where_only_the_map_has_news_a_partition_that_was_refused_once_is_told_of_with_it():
+    """What finished above its first record may be what that one waits for, as where both are written in one transaction."""
+    lane = lane_of(0)
+    lane.offsets.open([0])
+    lane.offsets.settle(1)
+    coordinator = Coordinator([lane]).run(3_000)
+    lane.offsets.settle(2)
+    coordinator.refuses = lambda offsets: () if coordinator.commits.refused else offsets
+    coordinator.run(10_000)
+
+    assert (coordinator.commits.refused, coordinator.is_behind([lane])) == (1, [])
+
+
 @given(
     bad=st.sets(st.integers(0, 11)),
     whole=st.lists(st.booleans(), max_size=12),

@@ -46,7 +46,9 @@ class Silent:
         return getattr(self._client, name)
 
 
-def test_a_transaction_without_an_answer_is_given_up_when_the_broker_has_ended_it_and_the_next_one_goes_through(kafka):
+def test_a_transaction_without_an_answer_is_given_up_when_the_broker_has_ended_it_and_the_next_one_goes_through(
+    kafka,
+):
     topic = unique("orders")
     create_topics(kafka.bootstrap, [topic], 1)
     now = VirtualClock()

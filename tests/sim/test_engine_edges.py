@@ -1,6 +1,7 @@
 """Corners of the engine that random walks come to rarely, each by itself."""
 
 import msgspec
+import pytest
 
 from redrive.core.commands import Refusal
 from redrive.core.dialects import read_envelope
@@ -216,17 +217,20 @@ def test_each_tier_of_the_ladder_runs_before_a_record_becomes_a_dead_letter():
     assert [value for name, value in letter.headers() if name == "redrive-attempt"] == [b"4"]
 
 
-def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_runs_too_and_once():
-    world = World(plan_of("5s"), partitions=1, window_bytes=4_000)
-    tier = TopicPartition("orders.retry.5s", 0)
-    world.assign(tier)
-    for _ in range(8):
+@pytest.mark.parametrize(
+    ("partitions", "first", "count"), [(1, 4, 8), (2, 7, 11)], ids=["no room", "room that others leave"]
+)
+def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_runs_too_and_once(partitions, first, count):
+    world = World(plan_of("5s"), partitions=partitions, window_bytes=4_000 if partitions == 1 else 18_600)
+    tier, other = (TopicPartition("orders.retry.5s", number) for number in (0, 1))
+    world.assign(*[tier, other][:partitions])
+    for _ in range(count):
         world.append(tier.topic, headers=[("redrive-group", b"shop")])
     records = list(world.cluster.partition(tier))
     # One poll gives several batches of a partition: the pause that the first one causes comes too late for the others.
-    for batch in (records[:4], records[4:]):
+    for batch in (records[:first], records[first:]):
         world.engine.fetched(tier, batch, world.clock.now())
-    world.positions[tier] = 8
+    world.positions[tier] = count
     world.pass_time(0)
     assert tier in world.paused
     world.open_ledgers()
@@ -235,10 +239,10 @@ def test_what_comes_for_a_partition_that_was_paused_a_moment_ago_runs_too_and_on
     ran = []
     for _ in range(8):
         ran += [record.offset() for run in world.engine.runs for record in run.records]
-        world.work(outcomes=["ok"] * 8)
+        world.work(outcomes=["ok"] * count)
         world.fetch(tier)
         world.pass_time(1)
-    assert ran == list(range(8))
+    assert ran == list(range(count))
 
 
 def test_a_commit_tells_what_running_runs_have_finished_up_to_its_moment():

@@ -289,11 +289,17 @@ class Commits:
             ledger = watch.closed(lane.offsets) if is_last else watch.ledger(lane.offsets)
         heads = lane.heads.told(self.heads_most) if lane.heads else NO_HEADS
         is_bare = bool(self._suspects.get(lane.key, 0) % 2)
-        identity = self._identity(lane.key.topic)
-        snapshot = lane.offsets.snapshot(identity, heads, ledger, is_bare=is_bare, budget=self.metadata_chars)
+        snapshot = self._snapshot(lane, heads, ledger, is_bare=is_bare)
+        if is_bare and snapshot == lane.acked:
+            # It would tell nothing new, however long it was waited for: what stands above the frontier may be in the way of it.
+            snapshot = self._snapshot(lane, heads, ledger, is_bare=False)
         # What was sent since the last acknowledgement may have arrived: then the same has to be said again.
         is_known = snapshot == lane.acked and (is_last or watch is None or not watch.wants_commit)
         return None if is_known else _Said(snapshot, heads, ledger)
+
+    def _snapshot(self, lane: Lane, heads: Mapping[int, Head], ledger: Ledger, *, is_bare: bool) -> Snapshot:
+        identity = self._identity(lane.key.topic)
+        return lane.offsets.snapshot(identity, heads, ledger, is_bare=is_bare, budget=self.metadata_chars)
 
 
 def _chars_of(told: Iterable[_Said]) -> int:
