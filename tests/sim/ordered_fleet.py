@@ -7,6 +7,7 @@ import msgspec
 
 from redrive import App, Record, RetryPolicy
 from redrive.core.dialects import read_envelope
+from tests.chaos.faults import of_kills
 from tests.chaos.key_order import BEGAN, FAILED, HANDLED, Letter, Sent, Step, Verdict, judge
 from tests.sim.fleet import Away, Fleet
 
@@ -115,4 +116,4 @@ class OrderedFleet:
         for record in self.fleet.cluster.records("orders.dlq"):
             envelope = read_envelope(record.headers())[0]
             letters.append(Letter(envelope.event_id, envelope.reason))
-        return judge(sent, self.steps, self.kills, letters, poison=frozenset(poison))
+        return judge(sent, self.steps, of_kills(self.kills), letters, poison=frozenset(poison))
