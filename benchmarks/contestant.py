@@ -32,7 +32,7 @@ from redrive.cli.run import tune_gc
 LOOK_S = 0.05
 
 
-def app_of(delays: tuple[str, ...], **more: str) -> tuple[App, list[str]]:
+def app_of(delays: tuple[str, ...], **more: str | bool) -> tuple[App, list[str]]:
     """An app with topics of its own, for tiers of these delays; and what to delete when it is through. `more`: settings."""
     names = [f"{TOPIC}.retry.{delay}.{RUN}" for delay in delays]
     own = [*names, f"{TOPIC}.dlq.{RUN}", f"{TOPIC}.dlq.{RUN}.state", f"{TOPIC}.replay.{RUN}"]
@@ -118,7 +118,10 @@ def main(name: str) -> None:
     work, _, delivery = name.partition("-")
     is_exact = delivery == "exactly-once"
     delays = {"w2": ("1s",), "w3": ("1s", "5s")}.get(work, ())
-    app, topics = app_of(delays, delivery="exactly-once" if is_exact else "at-least-once")
+    # Where each record fails at first, a breaker would take it for an outage.
+    app, topics = app_of(
+        delays, delivery="exactly-once" if is_exact else "at-least-once", breaker=work != "w3"
+    )
     policy = RetryPolicy(*delays)
     if work in ("w2", "w3"):
         counted: Counted = attempts(app, policy, every_tenth if work == "w2" else every)
