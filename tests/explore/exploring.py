@@ -8,8 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from itertools import count, islice
 
+from redrive.testing.shrinking import shrunk
 from tests.explore.coverage import Coverage
-from tests.explore.shrinking import shrunk
 from tests.explore.world import Story, play, script_of
 
 #: Worlds that a process plays at a time; the first of them is watched.

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from redrive.testing.shrinking import shrunk
 from tests.broker import ROOT
 from tests.explore.shapes import Shape, Task
-from tests.explore.shrinking import shrunk
 from tests.explore.steps import KINDS, Sent, Step, draw_steps
 from tests.explore.world import script_of
 

@@ -318,9 +318,9 @@ PLANTS = {
         "'outage|why|wait_s",
     ),
     "a run in an outage fails to its end before it tells": Plant(
-        "runtime/handlers.py",
-        "        return row.count >= ENOUGH_IN_A_ROW and",
-        "        return row.count < 0 and",
+        "core/breaker.py",
+        "        return self._count >= ENOUGH_IN_A_ROW\n",
+        "        return self._count < 0\n",
         (
             "tests/runtime/test_handlers.py::test_a_run_after_twenty_in_a_row_tells_its_first_failure_and_one_that_succeeds_ends_that",
         ),

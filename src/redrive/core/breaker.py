@@ -77,6 +77,24 @@ def is_evidence(failed: Failed) -> bool:
     return failed.attempt == 1 and sign_of(failed) == "down"
 
 
+class Row:
+    """How many first deliveries of a listener failed in a row, as far as its workers see: they write it without a lock."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def failed(self, *, goes_on: bool) -> bool:
+        """One more; `goes_on`: no success came before it in its run. Whether each of them should be told at once from now on."""
+        self._count = self._count + 1 if goes_on else 1
+        return self._count >= ENOUGH_IN_A_ROW
+
+    def ends(self) -> None:
+        """A run had no failure."""
+        self._count = 0
+
+
 class Breaker:
     """
     Judges one listener's attempts, by monotonic time. `has_health`: a health function is asked before each probe.

@@ -261,7 +261,8 @@ class Engine:
     def log_was_cut(self, key: TopicPartition, earliest: int, end: int = 0) -> int:
         """
         The next offset of a partition doesn't exist any more; the log begins at `earliest` now, and is fetched from
-        there. `end`: what that of a parked partition ends with. How many records were lost; of a partition that was to begin wherever its log does, none.
+        there. `end`: what that of a parked partition ends with. How many records were lost; of a partition that was to begin
+        wherever its log does, none.
 
         What was fetched before is kept: it runs, and its successors are waited for. Only where the log begins *below*
         (cut at its end, or made anew) nothing that is known of it holds.

@@ -98,12 +98,12 @@ class WaitingRoom:
         hundreds of them would multiply the memory.
         """
         held_bytes, share_bytes = _held_bytes(lane), self._share_bytes()
-        sizes = [len(record) + RECORD_OVERHEAD_BYTES for record in records]
-        if held_bytes + sum(sizes) <= share_bytes:
+        fetched_bytes = sum(map(len, records)) + RECORD_OVERHEAD_BYTES * len(records)
+        if held_bytes + fetched_bytes <= share_bytes:
             return records, end
-        if sum(map(_held_bytes, self.lanes)) + sum(sizes) <= self._window_bytes:
+        if sum(map(_held_bytes, self.lanes)) + fetched_bytes <= self._window_bytes:
             return records, end
-        ends = accumulate(sizes, initial=held_bytes)
+        ends = accumulate((len(record) + RECORD_OVERHEAD_BYTES for record in records), initial=held_bytes)
         fitting = max(sum(end_bytes <= share_bytes for end_bytes in ends) - 1, 0 if held_bytes else 1)
         if fitting < len(records):
             records, end = records[:fitting], records[fitting].offset()

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.core.breaker import ENOUGH_IN_A_ROW, is_evidence
+from redrive.core.breaker import Row, is_evidence
 from redrive.core.commands import Again, Failed, Halt, Run, RunResult, Signal
 from redrive.core.emitting import Emitting
 from redrive.core.envelope import Envelope
@@ -33,21 +33,12 @@ _PERMANENT = frozenset([Kind.PERMANENT])
 _STAYS = frozenset(["outage", "again"])
 
 
-class _Row:
-    """How many records of a listener failed in a row, as far as its workers see: they write it without a lock."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class _Failing:
     """The failures of one run: what they are, and whether the run has to end because of one."""
 
     __slots__ = ("_clock", "_dead", "_failures", "_id_header", "_policy", "_row", "_run", "halt")
 
-    def __init__(self, run: Run, listener: Listener, clock: Clock, row: _Row) -> None:
+    def __init__(self, run: Run, listener: Listener, clock: Clock, row: Row) -> None:
         self._run = run
         self._row = row
         self._policy = listener.policy
@@ -112,9 +103,9 @@ class _Failing:
 
     def _is_row(self) -> bool:
         """Whether so many failed in a row that the breaker should hear of each."""
-        run, row = self._run, self._row
-        row.count = row.count + 1 if run.fails_at(run.taken()) else 1
-        return row.count >= ENOUGH_IN_A_ROW and run.lane.listener.plan.breaker
+        run = self._run
+        is_row = self._row.failed(goes_on=run.fails_at(run.taken()))
+        return is_row and run.lane.listener.plan.breaker
 
     def _ends(self, kind: Kind, attempt: int) -> bool:
         return kind is Kind.PERMANENT or kind is Kind.POISON or self._policy.is_last(attempt)
@@ -153,7 +144,7 @@ class Invoker:
         self._clock = clock
         self._translator = translator
         self._read_hop = translator.read_hop
-        self._row = _Row()
+        self._row = Row()
         #: Set when the process ends: coroutines may be cancelled then.
         self._stop = stop
 
@@ -369,7 +360,7 @@ class Invoker:
     def _end(self, run: Run, last: RawRecord | None, failing: _Failing, began_ms: float) -> RunResult:
         seconds = (self._clock.mono_ms() - began_ms) / 1000
         if last is not None and not run.failures:
-            self._row.count = 0
+            self._row.ends()
         if run.emitting is not None:
             run.emitting.is_over = True
         if not failing.halt and not run.is_cut:

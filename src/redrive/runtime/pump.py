@@ -174,8 +174,8 @@ class Pump:
         elif self._transactor is None and self.engine.commits.awaited_in_ms(now.mono_ms) <= 0:
             # Answers to these commits come by polling only. What else it brings is one record too many, so it is results
             # that are waited for: else each step would hand out a run of that one record, thirty times slower.
-            self._poll(now, 1, BUSY_POLL_MS if not self.engine.runs else 0.0)
-            self._take_results(BUSY_POLL_MS if self.engine.runs else 0.0)
+            self._poll(now, 1, 0.0 if self.engine.runs else BUSY_POLL_MS)
+            self._take_results(BUSY_POLL_MS)
         else:
             wait_ms = max(PACE_MS, min(FULL_WAIT_MS, self.engine.next_wake_ms - now.wall_ms))
             if self.engine.successors.outstanding:
