@@ -163,11 +163,12 @@ class Sink(Protocol):
 class Transactor(Protocol):
     """
     Writes, and the offsets they belong to, in one transaction. Called by the pump only; it waits for nothing.
-
-    `problem`: why it can't work for now; empty when it can. Read by any thread.
     """
 
-    problem: str
+    @property
+    def problem(self) -> str:
+        """Why it can't work for now; empty when it can. Read by any thread."""
+        ...
 
     def submit(self, transaction: Transaction, membership: Any) -> None:
         """
