@@ -18,6 +18,7 @@ from redrive.core.breaker import (
     STEADY_MS,
     TOKEN_EACH_MS,
     TOKENS_MOST,
+    UNTOLD_PROBES,
     WINDOW_MS,
     Breaker,
     sign_of,
@@ -183,7 +184,7 @@ class TestWhatAFailureSays:
         ("kind", "signal", "sign"),
         [
             (Kind.TRANSIENT, "", "down"),
-            (Kind.OUTAGE, "", "down"),
+            (Kind.OUTAGE, "", "outage"),
             (Kind.PERMANENT, "", "other"),
             (Kind.POISON, "", "none"),
             (Kind.PERMANENT, "dead-letter", "other"),
@@ -356,20 +357,25 @@ class NaiveBreaker:
                     self.open(now_ms)
                 return
 
-    def open(self, now_ms):
+    def open(self, now_ms, told_ms=None):
         if self.state != "closed":
             return
+        self.told_ms, self.since_told = told_ms, []
         lately = now_ms - self.closed_ms < STEADY_MS
         self.pause_ms = min(PROBE_MOST_MS, 2 * self.pause_ms) if lately else PROBE_FIRST_MS
         self.probe_ms = now_ms + self.pause_ms
         self.state, self.calls = "open", []
 
     def probed(self, sign, now_ms):
-        if sign in ("up", "other"):
+        self.since_told = [] if sign == "outage" else [*self.since_told, sign]
+        if self.told_ms is not None and sign == "outage":
+            self.told_ms = now_ms
+        is_stale = self.told_ms is not None and now_ms - self.told_ms >= WINDOW_MS
+        if sign in ("up", "other") or (is_stale and self.since_told.count("down") >= UNTOLD_PROBES):
             self.state, self.closed_ms = "closed", now_ms
             return
         self.state = "open"
-        if sign == "down":
+        if sign in ("down", "outage"):
             self.pause_ms = min(PROBE_MOST_MS, 2 * self.pause_ms)
         self.probe_ms = now_ms + self.pause_ms
 
@@ -393,8 +399,8 @@ class Worlds(RuleBasedStateMachine):
 
     @rule()
     def an_outage_is_met(self):
-        self.naive.open(self.now_ms)
-        self.breaker.open(self.now_ms)
+        self.naive.open(self.now_ms, told_ms=self.now_ms)
+        self.breaker.open(self.now_ms, is_told=True)
 
     @precondition(lambda self: self.naive.state == "open")
     @rule()
@@ -405,10 +411,10 @@ class Worlds(RuleBasedStateMachine):
         self.naive.state = "half-open"
 
     @precondition(lambda self: self.naive.state == "half-open")
-    @rule(sign=st.sampled_from(["up", "down", "other", "none"]))
+    @rule(sign=st.sampled_from(["up", "down", "down", "down", "outage", "other", "none"]))
     def it_comes_home(self, sign):
         self.naive.probed(sign, self.now_ms)
-        assert self.breaker.probed(sign, self.now_ms) == (sign in ("up", "other"))
+        assert self.breaker.probed(sign, self.now_ms) == (self.naive.state == "closed")
 
     @invariant()
     def both_agree(self):

@@ -283,6 +283,70 @@ def test_a_record_that_is_refused_for_its_own_sake_does_not_hold_the_others(redr
     assert len(refused) <= 3 + 2
 
 
+def test_a_partition_goes_on_after_a_declared_outage_though_its_first_record_keeps_failing_and_is_the_only_one_to_try(
+    redrive_harness,
+):
+    app, is_away = App("shop"), [True]
+
+    @app.listener("orders", retry=RetryPolicy("5s", blocking="partition"), failures=Failures(outage=Down))
+    def handle(number: int) -> None:
+        if is_away[0]:
+            raise Down
+        if number == 0:
+            raise ConnectionError
+
+    harness = redrive_harness(app, partitions=1, settings=SETTINGS)
+    for number in range(3):
+        harness.send("orders", number)
+    harness.advance("30m")
+    assert harness.handled == harness.dead_letters == []
+    is_away[0] = False
+    harness.advance("15m")
+    assert [letter.value for letter in harness.dead_letters] == [b"0"]
+    assert [run.value for run in harness.handled] == [1, 2]
+
+
+def test_a_declared_outage_lasts_as_long_as_now_and_then_an_exception_tells_of_it(redrive_harness):
+    app, runs = App("shop"), []
+
+    @app.listener("orders", retry=RetryPolicy("5s", blocking="partition"), failures=Failures(outage=Down))
+    def handle(number: int) -> None:
+        runs.append(number)
+        raise ConnectionError if len(runs) % 7 else Down
+
+    harness = redrive_harness(app, partitions=1, settings=SETTINGS)
+    runs.extend([0] * 6)
+    harness.send("orders", 0)
+    harness.advance("3h")
+    assert len(runs) > 150
+    assert (harness.dead_letters, [r for r in harness.reports if r.event == "outage-over"]) == ([], [])
+
+
+def test_what_fails_anew_as_it_was_declared_after_an_outage_that_nothing_told_of_any_more_is_one_again(
+    redrive_harness,
+):
+    """No other record came through: so it can't be its own fault."""
+    app, fails_by = App("shop"), [Down]
+
+    @app.listener(
+        "orders",
+        retry=RetryPolicy("5s", max_attempts=3, blocking="partition"),
+        failures=Failures(outage=Down),
+    )
+    def handle(number: int) -> None:
+        raise fails_by[0]
+
+    harness = redrive_harness(app, partitions=1, settings=SETTINGS)
+    harness.send("orders", 0)
+    harness.advance("1m")
+    fails_by[0] = ConnectionError
+    while not any(report.event == "outage-over" for report in harness.reports):
+        harness.advance("1s")
+    fails_by[0] = Down
+    harness.advance("1h")
+    assert harness.dead_letters == []
+
+
 def test_three_records_that_never_succeed_die_as_their_policy_says(redrive_harness):
     app = App("shop")
 

@@ -14,7 +14,9 @@ What counts, and why so:
 - Nine of ten of the last attempts: of as few as make 100, or 20 where these took ten seconds. By number and not by time, since
   it is numbers that do harm: at any rate about a hundred records climb the ladder before it opens, be it in a millisecond or
   a minute. Where 30 % fail at random, 90 of 100 do once in 10^34 times, and 18 of 20 once in 27 million.
-- Ten minutes are the oldest that counts: twenty failures in a week are twenty records, not an outage.
+- Ten minutes are the oldest that counts: twenty failures in a week are twenty records, not an outage. The same holds for an
+  exception that means an outage: when probes have failed in other ways for that long, it says nothing any more. Else a lane
+  whose first record fails for reasons of its own, and that has no other to try, would never go on.
 """
 
 from collections import deque
@@ -41,40 +43,43 @@ PROBE_PATIENCE_MS = 300_000.0
 #: Who fails again so soon after a probe came through has not recovered: it opens after `ENOUGH_SLOW_ATTEMPTS`, and the pauses
 #: go on growing where they were.
 STEADY_MS = 60_000.0
+#: An outage that an exception told of is over when for `WINDOW_MS` none did, and so many probes failed as transient.
+UNTOLD_PROBES = 5
 #: Moves to the dead-letter topic while it isn't closed: so many at once, one more each five minutes, one for each success.
 TOKENS_MOST = 10
 TOKEN_EACH_MS = 300_000.0
 
 State = Literal["closed", "half-open", "open"]
 #: What a probe, or the listener's health function, said of the downstream.
-Sign = Literal["up", "down", "other", "none"]
+Sign = Literal["up", "down", "outage", "other", "none"]
+#: The signs of a downstream that is away.
+AWAY: tuple[Sign, Sign] = ("down", "outage")
 #: What the breaker wants next: nothing yet, the health function asked, or a probe.
 Step = Literal["wait", "ask", "probe"]
+
+_SIGNS: dict[Kind, Sign] = {Kind.TRANSIENT: "down", Kind.OUTAGE: "outage", Kind.POISON: "none"}
 
 
 def sign_of(failed: Failed) -> Sign:
     """
     What a failed record says of the downstream.
 
-    "up": a handler that asks for Skip or RetryLater has come to a decision. "down": transient, or an outage. "other": it failed
-    for good, or asked for a dead letter, so the downstream answered, or wasn't asked. "none": poison, or it killed its process;
-    no handler came to an end.
+    "up": a handler that asks for Skip or RetryLater has come to a decision. "down": transient. "outage": an exception that means
+    one. "other": it failed for good, or asked for a dead letter, so the downstream answered, or wasn't asked. "none": poison, or
+    it killed its process; no handler came to an end.
     """
     if failed.signal == "crashed":
         return "none"
     if failed.signal:
         return "other" if failed.signal == "dead-letter" else "up"
-    kind = failed.failure.kind
-    if kind in (Kind.TRANSIENT, Kind.OUTAGE):
-        return "down"
-    return "none" if kind is Kind.POISON else "other"
+    return _SIGNS.get(failed.failure.kind, "other")
 
 
 def is_evidence(failed: Failed) -> bool:
     """
     Whether this failure counts against the downstream: that some records fail again and again says nothing of it.
     """
-    return failed.attempt == 1 and sign_of(failed) == "down"
+    return failed.attempt == 1 and sign_of(failed) in AWAY
 
 
 class Row:
@@ -112,7 +117,10 @@ class Breaker:
         "_is_asked",
         "_tokens",
         "_tokens_ms",
+        "_told_ms",
+        "_untold",
         "_window",
+        "has_answered",
         "opened_ms",
         "pause_ms",
         "probe_ms",
@@ -125,6 +133,11 @@ class Breaker:
         self.pause_ms = PROBE_FIRST_MS
         self.probe_ms = 0.0
         self.opened_ms = 0.0
+        #: Whether the downstream has answered since the last outage began.
+        self.has_answered = True
+        #: When an exception said last that there is an outage; None for one that was concluded from failures.
+        self._told_ms: float | None = None
+        self._untold = 0
         self._has_health = has_health
         self._is_asked = False
         #: Until when the health function's "yes" is good for a probe.
@@ -193,11 +206,15 @@ class Breaker:
     def _closed_lately(self, mono_ms: float) -> bool:
         return mono_ms - self._closed_ms < STEADY_MS
 
-    def open(self, mono_ms: float) -> None:
-        """Start nothing new from now on; the first probe comes after a pause. Nothing changes when it wasn't closed."""
+    def open(self, mono_ms: float, *, is_told: bool = False) -> None:
+        """
+        Start nothing new from now on; the first probe comes after a pause. Nothing changes when it wasn't closed. `is_told`:
+        an exception means it.
+        """
         if self.state != "closed":
             return
-        self.state = "open"
+        self.state, self.has_answered = "open", False
+        self._told_ms, self._untold = (mono_ms if is_told else None), 0
         self.opened_ms = mono_ms
         self.pause_ms = self._longer() if self._closed_lately(mono_ms) else PROBE_FIRST_MS
         self._wait(mono_ms)
@@ -243,16 +260,25 @@ class Breaker:
         """
         if self.state != "half-open":
             return False
-        if sign in ("up", "other"):
+        self.has_answered = sign in ("up", "other")
+        if self.has_answered or self._is_told_no_more(sign, mono_ms):
             self.state = "closed"
             self._closed_ms = mono_ms
             return True
         self.state = "open"
-        if sign == "down":
+        if sign in AWAY:
             self._failed_again(mono_ms)
         else:
             self._wait(mono_ms)
         return False
+
+    def _is_told_no_more(self, sign: Sign, mono_ms: float) -> bool:
+        if self._told_ms is None:
+            return False
+        if sign == "outage":
+            self._told_ms, self._untold = mono_ms, 0
+        self._untold += sign == "down"
+        return self._untold >= UNTOLD_PROBES and mono_ms - self._told_ms >= WINDOW_MS
 
     def unprobed(self) -> None:
         """The probe never ran, as its partition went away: another one may start at once."""

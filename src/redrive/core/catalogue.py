@@ -547,8 +547,7 @@ _EVENTS = (
     LogEvent(
         "outage-over",
         "warning",
-        "Listener %(listener)s: the outage is over after %(lasted_s)s s, a record came through. What was held runs again, and all "
-        "goes on.",
+        "Listener %(listener)s: the outage is over after %(lasted_s)s s: %(why)s. What was held runs again, and all goes on.",
         ("listener",),
     ),
     LogEvent(

@@ -9,12 +9,17 @@ but for a probe that failed, which goes behind the others, since it may fail for
 from collections.abc import Mapping
 from math import ceil
 
-from redrive.core.breaker import is_evidence, sign_of
+from redrive.core.breaker import AWAY, is_evidence, sign_of
 from redrive.core.commands import AskHealth, Command, Failed, Report, Run, RunResult
 from redrive.core.failure import Kind
 from redrive.core.lane import Lane, ListenerState
 from redrive.core.plan import Now
 from redrive.core.returning import cut_short
+
+_ANSWERED = "a record came through, or failed for good"
+_UNTOLD = (
+    "records fail still, but for ten minutes by no exception that means an outage, so their attempts count"
+)
 
 
 class Outages:
@@ -35,7 +40,7 @@ class Outages:
         listener = run.lane.listener
         if (failed := run.outage) is not None:
             if listener.breaker.is_closed and not _is_its_own(run.lane, failed):
-                listener.breaker.open(now.mono_ms)
+                listener.breaker.open(now.mono_ms, is_told=True)
                 self._begin(listener, f"{failed.failure.type} means an outage ({failed.failure.rule})")
         elif run.again is not None:
             failed = run.again.failed
@@ -70,7 +75,7 @@ class Outages:
         if failed.signal == "crashed":
             return False  # it must not run again
         sign = sign_of(failed)
-        return sign == "down" or (sign != "up" and not listener.breaker.take_token(now.mono_ms))
+        return sign in AWAY or (sign != "up" and not listener.breaker.take_token(now.mono_ms))
 
     def _hold(self, run: Run, failed: Failed, now: Now) -> None:
         lane, counters = run.lane, run.lane.listener.counters
@@ -155,7 +160,8 @@ class Outages:
         was_open_s = round((now.mono_ms - listener.breaker.opened_ms) / 1000)
         fields = {"listener": listener.plan.name, "lasted_s": was_open_s}
         if listener.breaker.probed(sign, now.mono_ms):
-            self._outbox.append(Report("outage-over", fields))
+            why = _ANSWERED if listener.breaker.has_answered else _UNTOLD
+            self._outbox.append(Report("outage-over", {**fields, "why": why}))
         elif failed is not None:
             fields |= {"type": failed.failure.type, "wait_s": listener.breaker.pause_ms / 1000}
             self._outbox.append(Report("outage-lasts", fields))
@@ -166,4 +172,5 @@ def _is_its_own(lane: Lane, failed: Failed) -> bool:
     Whether a failure that means an outage is that record's alone: others came through since it was held. Then it climbs the
     ladder as a transient one does, and its envelope says so to whoever reads it there.
     """
-    return failed.record.offset() in lane.held or failed.envelope.failure_kind == Kind.OUTAGE
+    is_proven = failed.record.offset() in lane.held and lane.listener.breaker.has_answered
+    return is_proven or failed.envelope.failure_kind == Kind.OUTAGE
