@@ -289,10 +289,37 @@ PLANTS = {
     ),
     "lets what fails in an outage climb the ladder": Plant(
         "core/outages.py",
-        '        return sign == "down" or (sign != "up" and',
-        '        return sign != "down" and (sign != "up" and',
+        '        return sign in AWAY or (sign != "up" and',
+        '        return sign not in AWAY and (sign != "up" and',
         (f"{_OUTAGE}[by key]",),
         "assert 2000 <|climbed|in_vain",
+    ),
+    "takes a declared outage for one as long as anything fails": Plant(
+        "core/breaker.py",
+        "        return self._untold >= UNTOLD_PROBES and",
+        "        return False and",
+        (
+            f"{_OUTAGES}::test_a_partition_goes_on_after_a_declared_outage_though_its_first_record_keeps_failing_and_is_the_only_"
+            "one_to_try",
+        ),
+        r"\[\] == \[b'0'\]",
+    ),
+    "ends a declared outage though exceptions still tell of it": Plant(
+        "core/breaker.py",
+        "            self._told_ms, self._untold = mono_ms, 0\n",
+        "            pass\n",
+        (f"{_OUTAGES}::test_a_declared_outage_lasts_as_long_as_now_and_then_an_exception_tells_of_it",),
+        "outage-over|assert",
+    ),
+    "waits for ever for a client that hangs in a transaction": Plant(
+        "adapters/kafka_transactor.py",
+        "        elif self._asked is not None and self.thread.hangs():\n",
+        "        elif False:\n",
+        (
+            "tests/kafka/test_transactor_thread.py::test_a_thread_that_hangs_in_the_client_is_left_behind_and_the_next_transaction_"
+            "goes_through",
+        ),
+        "it is given up",
     ),
     "forgets what it holds in an outage": Plant(
         "core/outages.py",
