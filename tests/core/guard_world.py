@@ -87,6 +87,8 @@ class World:  # size: what happens to processes, a method each
             watch = process.guard.watch(key, ledger, frontier, ranges, end)
             process.lanes[key] = LaneOfProcess(key, OffsetMap(frontier, ranges), watch)
             self.owners[key] = process
+            if ledger.nonce == process.guard.nonce and ledger.crashes >= 2 and ledger.solo >= 0:
+                process.tenures.add(key)
             if watch.named >= 0:
                 record = key.partition, watch.named
                 assert record in self.killers | self.unlucky, f"{record} is blamed"

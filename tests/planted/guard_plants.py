@@ -56,6 +56,15 @@ GUARD_PLANTS = {
         (f"{_GUARD}::test_a_ledger_is_judged_by_who_wrote_it_and_what_is_finished[our own solo run]",),
         "named=120",
     ),
+    "starts others while a name from before the partition was lost is still believed": Plant(
+        "core/crash_guard.py",
+        "            watch.keep(ledger.solo)\n",
+        "            pass\n",
+        (
+            f"{_GUARD}::test_a_partition_that_comes_back_with_a_name_of_ours_has_the_process_until_a_commit_takes_it_back",
+        ),
+        "assert",
+    ),
     "runs the named record again": Plant(
         "core/engine.py",
         "        if run.lane.watch is not None and self.caution.is_named(run):\n",

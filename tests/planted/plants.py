@@ -21,8 +21,10 @@ _LETTERS = "tests/app/test_on_dead_letter.py"
 _OFFSETS = "tests/core/test_offsets.py::TestTheMapOfOnePartition"
 _METADATA = "tests/core/test_metadata.py"
 _OUTAGES = "tests/sim/test_outages.py"
+_GOES_ON = "test_a_partition_goes_on_after_a_declared_outage_though_its_first_record_keeps_failing_and_is_the_only_one_to_try"
 _OUTAGE = f"{_OUTAGES}::test_t_dlq_4_an_outage_of_five_minutes_leaves_no_dead_letter_and_the_ladder_nearly_untouched"
 
+_THREAD = "tests/kafka/test_transactor_thread.py"
 _EXACTLY = "tests/sim/test_exactly_once.py"
 _OPEN = (
     f"{_EXACTLY}::test_a_process_that_dies_in_an_open_transaction_leaves_no_copy_"
@@ -298,10 +300,7 @@ PLANTS = {
         "core/breaker.py",
         "        return self._untold >= UNTOLD_PROBES and",
         "        return False and",
-        (
-            f"{_OUTAGES}::test_a_partition_goes_on_after_a_declared_outage_though_its_first_record_keeps_failing_and_is_the_only_"
-            "one_to_try",
-        ),
+        (f"{_OUTAGES}::{_GOES_ON}",),
         r"\[\] == \[b'0'\]",
     ),
     "ends a declared outage though exceptions still tell of it": Plant(
@@ -316,8 +315,7 @@ PLANTS = {
         "        elif self._asked is not None and self.thread.hangs():\n",
         "        elif False:\n",
         (
-            "tests/kafka/test_transactor_thread.py::test_a_thread_that_hangs_in_the_client_is_left_behind_and_the_next_transaction_"
-            "goes_through",
+            f"{_THREAD}::test_a_thread_that_hangs_in_the_client_is_left_behind_and_the_next_transaction_goes_through",
         ),
         "it is given up",
     ),

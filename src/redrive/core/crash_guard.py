@@ -165,6 +165,11 @@ class CrashGuard:
         if ledger.nonce in self._explained:
             found = Suspicion(named=found.named)
         watch = self.watched[key] = Watch(self, key, found, frontier)
+        if ledger.nonce == self.nonce and ledger.crashes >= SOLO_CRASHES and ledger.solo >= 0:
+            # Ours before it was lost: whatever ended the process now, this record would be blamed.
+            watch.keep(ledger.solo)
+            if self.turn is None:
+                self.turn, self._since_ms = watch, inf
         fields: dict[str, object] = {"topic": key.topic, "partition": key.partition}
         if found.crashes:
             self.report(Report("crash-suspected", {**fields, "crashes": found.crashes, "below": found.hi}))
@@ -178,7 +183,7 @@ class CrashGuard:
             del self.watched[watch.key]
         self._waiting.pop(watch, None)
         if self.turn is watch:
-            self.turn = None
+            self.turn = self._kept()
 
     def wanting(self) -> list[TopicPartition]:
         """The partitions that wait for a commit of theirs, which should be sent at once."""
@@ -245,9 +250,12 @@ class CrashGuard:
 
     def _give_back(self, mono_ms: float) -> None:
         """Let the other partitions have the process for as long as they had to wait."""
-        self.turn = None
+        self.turn = self._kept()
         self._used_ms = mono_ms
-        self._rest_until_ms = mono_ms + (mono_ms - self._since_ms)
+        self._rest_until_ms = mono_ms + max(0.0, mono_ms - self._since_ms)
+
+    def _kept(self) -> "Watch | None":
+        return next((watch for watch in self.watched.values() if watch.is_kept), None)
 
 
 class Watch:
@@ -384,6 +392,15 @@ class Watch:
         """The suspect that ran alone came back."""
         self.is_alone = False
         self.unname()
+
+    def keep(self, solo: int) -> None:
+        """The broker believes that this record runs alone, until the first commit says otherwise."""
+        self._known.add(solo)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no commit has taken back yet what the broker believed as this partition came."""
+        return self._acked is None and self.is_known
 
     def unname(self) -> None:
         """No record is to run alone; what was told to the broker has to be taken back."""
