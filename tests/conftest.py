@@ -133,8 +133,22 @@ def _require_broker() -> None:
         pytest.skip(f"NOT TESTED ON A REAL BROKER: {error}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a real broker, so that `-m "not kafka"` leaves it out."""
+@pytest.fixture
+def is_long(pytestconfig: pytest.Config) -> bool:
+    """Whether to take all the time that a test is worth, as before a release."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="also the tests marked long, and the others at full length"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what uses a real broker, so that `-m "not kafka"` leaves it out; skip what takes long, unless it is asked for."""
     for item in items:
         if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("kafka")
+        if item.get_closest_marker("long") and not config.getoption("--long"):
+            item.add_marker(pytest.mark.skip(reason="takes long; --long runs it"))

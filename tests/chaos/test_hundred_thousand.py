@@ -21,8 +21,6 @@ from tests.services.obedient import Order
 from tests.waiting import until
 
 PARTITIONS = 4
-#: More with REDRIVE_TEST_CHAOS=1, as before a release.
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_CHAOS"))
 SEED = int(os.environ.get("REDRIVE_TEST_SEED", "7"))
 #: What a killed process did in its last two commit intervals and a half may be done again.
 LAST_MS = 2500
@@ -99,10 +97,10 @@ def test_without_faults_each_is_handled_once_or_is_one_dead_letter(kafka, tmp_pa
 
 @pytest.mark.chaos
 def test_with_processes_killed_each_is_handled_at_least_once_and_the_extras_are_bounded(
-    kafka, tmp_path, capsys
+    kafka, tmp_path, capsys, is_long
 ):
     shop = _shop(kafka, tmp_path, takes_s=0.0005)
-    count, kills = (100_000, 5) if IS_LONG else (30_000, 2)
+    count, kills = (100_000, 5) if is_long else (30_000, 2)
     dice = random.Random(SEED)
     processes = [shop.process(commit_interval="1s") for _ in range(2)]
     killed: list[tuple[int, float]] = []

@@ -1,6 +1,5 @@
 """Processes that are restarted one after another, and one that the machine froze."""
 
-import os
 import signal
 import time
 
@@ -12,7 +11,6 @@ from tests.services.obedient import Order
 from tests.waiting import until
 
 PARTITIONS = 4
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_CHAOS"))
 
 
 def _feed(shop: ObedientService, count: int) -> None:
@@ -28,10 +26,10 @@ def _await_end(shop: ObedientService, count: int) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    "is_async", [False, True] if IS_LONG else [False], ids=lambda is_async: f"async={is_async}"
+    "is_async", [False, pytest.param(True, marks=pytest.mark.long)], ids=lambda is_async: f"async={is_async}"
 )
-def test_a_rolling_restart_runs_nothing_twice(kafka, tmp_path, is_async):
-    count, restarts = (5000, 6) if IS_LONG else (2000, 3)
+def test_a_rolling_restart_runs_nothing_twice(kafka, tmp_path, is_async, is_long):
+    count, restarts = (5000, 6) if is_long else (2000, 3)
     shop = ObedientService(
         kafka.bootstrap, tmp_path, tiers=("300ms",), is_async=is_async, takes_s=0.001, concurrency=2
     )
@@ -57,7 +55,7 @@ def test_a_rolling_restart_runs_nothing_twice(kafka, tmp_path, is_async):
 
 
 @pytest.mark.chaos
-@pytest.mark.skipif(not IS_LONG, reason="takes twenty seconds; REDRIVE_TEST_CHAOS=1 runs it")
+@pytest.mark.long
 @pytest.mark.parametrize("is_async", [False, True], ids=lambda is_async: f"async={is_async}")
 def test_a_process_that_was_frozen_beyond_its_session_commits_nothing_over_its_heirs_and_works_on(
     kafka, tmp_path, is_async

@@ -8,14 +8,14 @@ from tests.chaos import three_brokers
 from tests.chaos.faults import AFTER_MS
 
 SEED = int(os.environ.get("REDRIVE_TEST_SEED", "11"))
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_CHAOS"))
+LONG = [pytest.param(mode, marks=pytest.mark.long) for mode in ("held", "parked")]
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["exactly-once", "held", "parked"] if IS_LONG else ["exactly-once"])
-def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(broker_jars, tmp_path, mode):
-    seconds, records = (180, 30_000) if IS_LONG else (18, 1_500)
+@pytest.mark.parametrize("mode", ["exactly-once", *LONG])
+def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(broker_jars, tmp_path, mode, is_long):
+    seconds, records = (180, 30_000) if is_long else (18, 1_500)
 
     result = three_brokers.run(
         tmp_path,
