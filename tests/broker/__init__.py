@@ -54,7 +54,9 @@ QUICK_REBALANCES = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.assignment.interval.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
 }
 
 JAVA_OPTIONS = (
