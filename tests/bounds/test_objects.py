@@ -1,21 +1,15 @@
 """What a process keeps in memory goes by what is in hand, and not by how long it runs or how often partitions come and go."""
 
-import gc
 from collections import Counter
 
 import pytest
 
 from redrive import App, RetryPolicy
+from tests.bounds.counting import grown, objects_of
 from tests.sim.fleet import Fleet
 
 #: What the simulated cluster keeps of each record for ever is its own.
 OURS = ("redrive.core", "redrive.runtime")
-
-
-def grown(before, after):
-    return {
-        kind: (before.get(kind, 0), count) for kind, count in after.items() if count > before.get(kind, 0) + 2
-    }
 
 
 class Shop:
@@ -46,13 +40,7 @@ class Shop:
         for process in self.fleet.processes:
             process.reports.clear()
         self.fleet.everyone = list(self.fleet.processes)
-        gc.collect()
-        kinds = Counter(type(one) for one in gc.get_objects())
-        return {
-            f"{kind.__module__}.{kind.__qualname__}": count
-            for kind, count in kinds.items()
-            if kind.__module__.startswith(OURS)
-        }
+        return objects_of(*OURS)
 
 
 @pytest.fixture

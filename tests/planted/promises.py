@@ -27,6 +27,15 @@ PROMISES = {
         ),
         r"\[1, 1",
     ),
+    "keeps the lanes of partitions that it let go": Plant(
+        "runtime/pump.py",
+        "        self._drain(keys)\n        self._let_go(keys)\n",
+        "        self._drain(keys)\n        self._performers[str(len(self._performers))] = dict(self.engine.lanes)\n        self._let_go(keys)\n",
+        (
+            "tests/bounds/test_objects.py::test_after_two_hundred_rebalances_there_are_as_many_objects_as_after_twenty",
+        ),
+        r"Lane': \(",
+    ),
     "holds up a rebalance for as long as a handler takes": Plant(
         "runtime/pump.py",
         "self.engine.is_quiet(keys) and self._clock.mono_ms() < deadline_ms",
