@@ -434,3 +434,16 @@ def test_where_both_are_too_large_for_one_commit_the_source_is_told_of_first_and
     at.run(500)
     assert [key.topic for key in at.stored if key.partition == 0] == ["orders", "orders.replay"]
     assert TopicPartition("orders", 7) in at.stored
+
+
+def test_while_a_source_is_refused_nothing_is_told_of_its_replays():
+    source, replays = pair = replayed_pair()
+    at = Coordinator([*pair, lane_of(7)])
+    at.refuses = lambda offsets: [source.key] if source.key in offsets else ()
+    at.run(5_000)
+    replays.offsets.close(0)
+    at.run(5_000)
+    assert at.is_behind(pair) == [source.key, replays.key]
+    at.refuses = lambda offsets: ()
+    at.run(5_000)
+    assert at.is_behind(pair) == []

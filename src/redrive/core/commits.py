@@ -263,10 +263,13 @@ class Commits:
     def _told_with_twin(self, lane: Lane, going: Collection[Lane]) -> tuple[dict[Lane, _Said], bool]:
         """
         What is to be told of a lane and of its twin, and whether that is all. Where both don't fit into one commit the source is
-        told first: then a crash between the two repeats a replay, and leaves no hole that nothing frees.
+        told first: then a crash between the two repeats a replay, and leaves no hole that nothing frees. For the same reason nothing
+        is told of replays while the source is refused.
         """
         lanes = [lane]
         twin = lane.twin
+        if lane.frees and twin is not None and twin.key in self._suspects:
+            return {}, True
         if twin is not None and not self._suspects.keys() & {lane.key, twin.key}:
             lanes = [twin, lane] if lane.frees else [lane, twin]
         told = {
