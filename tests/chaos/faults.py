@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: By kind, how long after its end a fault may still take a worker's partitions away: heartbeats and reconnects take turns.
+#: By kind, how long after its end a fault may still take a worker's partitions or its last commit away: heartbeats and reconnects
+#: take turns, and a transaction has ten seconds, until which a client may hang that lost its broker.
 #: What isn't named here explains nothing: a rolling restart, a change of a topic's settings, a slow network.
-AFTER_MS = {"kill": 0, "crash": 0, "stop": 5_000, "broker": 12_000, "cut": 12_000, "hold": 12_000}
+AFTER_MS = {"kill": 0, "crash": 0, "stop": 5_000, "broker": 15_000, "cut": 15_000, "hold": 15_000}
 #: By somebody; by a record.
 _KILLS = ("kill", "crash")
 

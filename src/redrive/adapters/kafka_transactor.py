@@ -36,15 +36,15 @@ class KafkaTransactor:
         if found:
             self._asked = None
         elif self._asked is not None and self.thread.hangs():
-            found = [self._left(self._asked)]
+            self._leave(self._asked.number)
         return found
 
     def close(self, timeout_s: float) -> None:
         self.thread.close(timeout_s)
 
-    def _left(self, asked: Transaction) -> Outcome:
-        left, self._asked = self.thread, None
+    def _leave(self, number: int) -> None:
+        left = self.thread
         left.leave()
         self.thread = TransactorThread(self._conf, self._mono_ms)
-        detail = f"the client hangs since more than {left.patience_ms / 1000:g} s, and the broker has ended it long since"
-        return Fenced(asked.number, detail, is_final=False)
+        detail = f"the client hangs since more than {left.timeout_ms / 1000:g} s, the time in which the broker ends it"
+        self.thread.take_over(Fenced(number, detail, is_final=False))

@@ -49,12 +49,8 @@ _OF_OFFSETS = frozenset(
         KafkaError.UNKNOWN,
     ]
 )
-#: After so many times its timeout the broker has ended a transaction: it looks each ten seconds.
-_ENDED_AFTER = 2
 #: A call to the broker waits in slices, so that a close is noticed.
 _SLICE_S = 1.0
-#: So much later than that a call hasn't come back: it never will.
-_HUNG_MS = 10_000.0
 
 
 class _Unknown(Exception):
@@ -78,11 +74,9 @@ class TransactorThread:
         self.problem = ""
         self._conf = {**conf, "error_cb": self._on_error}
         self._id = str(conf["transactional.id"])
-        self._timeout_ms = float(conf["transaction.timeout.ms"])
-        #: By then the broker has ended a transaction.
-        self.patience_ms = _ENDED_AFTER * self._timeout_ms
+        self.timeout_ms = float(conf["transaction.timeout.ms"])
         self._mono_ms = mono_ms
-        self._inbox: SimpleQueue[tuple[Transaction, Any] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[Transaction, Any] | Fenced | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._is_closing = threading.Event()
         #: Since when it waits in the client; None while it doesn't.
@@ -99,6 +93,10 @@ class TransactorThread:
         """Carry it out next."""
         self._inbox.put((transaction, membership))
 
+    def take_over(self, fenced: Fenced) -> None:
+        """Say that as soon as nothing of the producers before can arrive any more."""
+        self._inbox.put(fenced)
+
     def outcomes(self) -> list[Outcome]:
         """What became of transactions since the last call."""
         found: list[Outcome] = []
@@ -110,12 +108,11 @@ class TransactorThread:
 
     def hangs(self) -> bool:
         """
-        Whether a call, each of which has a second, hasn't come back though the broker must have ended the transaction; a little
-        later than who only has no answer gives up by itself. (librdkafka 2.16: `send_offsets_to_transaction` heeds no timeout
-        while the group's coordinator is away, or lost; its issue 5456.)
+        Whether a call, each of which has a second, hasn't come back in the time that a transaction may take at all. (librdkafka
+        2.16: `send_offsets_to_transaction` heeds no timeout while the group's coordinator is away, or lost; its issue 5456.)
         """
         called_ms = self._called_ms
-        return called_ms is not None and self._mono_ms() - called_ms > self.patience_ms + _HUNG_MS
+        return called_ms is not None and self._mono_ms() - called_ms > self.timeout_ms
 
     def close(self, timeout_s: float) -> None:
         """Wait at most so long for the transaction on its way, then end."""
@@ -136,15 +133,25 @@ class TransactorThread:
         with contextlib.suppress(_Unknown):  # said again to the first that asks for anything
             self._become_ready()
         while (asked := self._inbox.get()) is not None and is_usable:
-            try:
-                outcome = self._outcome(*asked)
-            except BaseException as error:  # without an outcome the pump would wait for ever
-                detail = f"the producer failed and could not be made anew ({type(error).__name__}: {error})"
-                outcome = Fenced(asked[0].number, detail, is_final=True)
+            outcome = self._outcome(asked)
             is_usable = not (isinstance(outcome, Fenced) and outcome.is_final)
             self._outcomes.put(outcome)
 
-    def _outcome(self, transaction: Transaction, membership: Any) -> Outcome:
+    def _outcome(self, asked: tuple[Transaction, Any] | Fenced) -> Outcome:
+        try:
+            outcome = asked if isinstance(asked, Fenced) else self._attempt(*asked)
+            if isinstance(outcome, Fenced) and not outcome.is_final:
+                # Before anybody reads what is committed: until then a commit that was sent may still arrive.
+                self._become_ready()
+        except _Unknown as error:
+            return Fenced(_number(asked), str(error), error.is_final)
+        except BaseException as error:  # without an outcome the pump would wait for ever
+            detail = f"the producer failed and could not be made anew ({type(error).__name__}: {error})"
+            return Fenced(_number(asked), detail, is_final=True)
+        else:
+            return outcome
+
+    def _attempt(self, transaction: Transaction, membership: Any) -> Outcome:
         number, began_ms = transaction.number, self._mono_ms()
         try:
             self._become_ready()
@@ -242,7 +249,7 @@ class TransactorThread:
         detail, is_final = told(error, *self._rights), False
         if error.code() in _FENCED or (error.fatal() and "fence" in error.str().lower()):
             # Sooner than that nobody but another producer of this id can have done it.
-            is_final = took_ms < self._timeout_ms
+            is_final = took_ms < self.timeout_ms
             detail = (
                 f"another process has taken the transactional id {self._id!r}, so this one may write nothing more: give each "
                 f"host, and each supervisor on a host, an instance_id of its own ({error.name()})"
@@ -267,7 +274,9 @@ class TransactorThread:
         began_ms = self._mono_ms()
         while not self._is_answered(call):
             if self._mono_ms() - began_ms > most_ms:
-                detail = f"the client had no answer for {most_ms / 1000:g} s, and the broker has ended it long since"
+                detail = (
+                    f"the client had no answer for {most_ms / 1000:g} s, the time in which the broker ends it"
+                )
                 raise _Unknown(f"{detail} ({self.problem})", is_final=False)
 
     def _is_answered(self, call: Callable[[float], object]) -> bool:
@@ -286,8 +295,11 @@ class TransactorThread:
         return True
 
     def _until_ended(self, call: Callable[[float], object]) -> None:
-        """The same within a transaction: after a broker and the way to it were lost the client may never ask again (2.16, tried)."""
-        self._until_known(call, self.patience_ms)
+        """
+        The same within a transaction, for as long as that may take: after a broker and the way to it were lost the client may
+        never ask again (2.16, tried). What is still open then, the next producer ends.
+        """
+        self._until_known(call, self.timeout_ms)
 
     @property
     def _rights(self) -> tuple[Right, ...]:
@@ -300,6 +312,10 @@ class TransactorThread:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.problem = error.str()
+
+
+def _number(asked: tuple[Transaction, Any] | Fenced) -> int:
+    return asked.number if isinstance(asked, Fenced) else asked[0].number
 
 
 def _refusal(error: KafkaError, topic: str) -> Refusal:
