@@ -499,4 +499,5 @@ def _told(keys: Sequence[TopicPartition]) -> str:
     by_topic: dict[str, list[int]] = {}
     for key in sorted(keys):
         by_topic.setdefault(key.topic, []).append(key.partition)
-    return ", ".join(f"{topic} {' '.join(map(str, numbers))}" for topic, numbers in by_topic.items())
+    told = ", ".join(f"{topic} {' '.join(map(str, numbers))}" for topic, numbers in by_topic.items())
+    return told or "no partitions"
