@@ -563,7 +563,7 @@ _EVENTS = (
         "unresolved-unknown",
         "warning",
         "The unresolved letters of %(dlq)s can't be counted: %(error)s. Nothing is lost, but the metrics tell the last count for "
-        "two minutes and then none. It is tried again by itself; it takes Read and Describe on that topic and its state topic.",
+        "two minutes and then none. It is tried again by itself.",
         ("dlq",),
     ),
     LogEvent(
@@ -641,8 +641,7 @@ _EVENTS = (
         "notices-unread",
         "warning",
         "%(topic)s can't be read: %(error)s. What `redrive retries hurry` and `discard`, `redrive worker pause` and `skip` "
-        "ask for isn't seen by this process; all else goes on, and it is tried again every two seconds. Missing right: Read "
-        "on that topic.",
+        "ask for isn't seen by this process; all else goes on, and it is tried again every two seconds.",
         ("topic", "error"),
     ),
     LogEvent(
