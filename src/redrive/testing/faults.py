@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from redrive.sim.faults import Faults
 from redrive.testing.harness import Harness
 from redrive.testing.values import NewRecord
+from redrive.testing.workers import Workers
 
 #: What may go wrong in a world of `explore`.
 Fault = Literal[
@@ -78,11 +79,18 @@ def _duration(ms: float) -> str:
     return f"{ms:g} ms" if abs(ms) < 1_000 else f"{ms / 1000:g} s"
 
 
-def _crash(scene: Scene, step: Step) -> str:
-    workers = scene.harness.workers
-    if not workers.running:
-        return ""
-    place = int(step.number) % len(workers.running)
+def _to_one(play: Callable[[Workers, int], str], *, least: int = 1) -> Callable[[Scene, Step], str]:
+    """It happens to the process that the step names, told by its place; nothing does where there are fewer than `least`."""
+
+    def pick(scene: Scene, step: Step) -> str:
+        workers = scene.harness.workers
+        count = len(workers.running)
+        return play(workers, int(step.number) % count) if count >= least else ""
+
+    return pick
+
+
+def _crash(workers: Workers, place: int) -> str:
     number = workers.running[place].number
     workers.kill(place)
     workers.start()
@@ -97,32 +105,20 @@ def _join(scene: Scene, _: Step) -> str:
     return f"process {workers.running[-1].number} starts and joins the group"
 
 
-def _leave(scene: Scene, step: Step) -> str:
-    workers = scene.harness.workers
-    if len(workers.running) < 2:
-        return ""
-    place = int(step.number) % len(workers.running)
+def _leave(workers: Workers, place: int) -> str:
     number = workers.running[place].number
     workers.stop(place)
     workers.settle()
     return f"process {number} leaves the group in order"
 
 
-def _lose(scene: Scene, step: Step) -> str:
-    workers = scene.harness.workers
-    if not workers.running:
-        return ""
-    place = int(step.number) % len(workers.running)
+def _lose(workers: Workers, place: int) -> str:
     workers.lose(place)
     workers.settle()
     return f"the group gives up process {workers.running[place].number}, which lives and joins again"
 
 
-def _cut_off(scene: Scene, step: Step) -> str:
-    workers = scene.harness.workers
-    if not workers.running:
-        return ""
-    place = int(step.number) % len(workers.running)
+def _cut_off(workers: Workers, place: int) -> str:
     number = workers.running[place].number
     workers.cut_off(place)
     return f"process {number} is cut off: the brokers hear nothing of it"
@@ -185,11 +181,11 @@ KINDS: dict[str, Kind] = {
     SEND: Kind(None, _send, weight=0),
     START: Kind(None, _join, weight=0),
     "time": Kind(None, _pass_time, (1, 100, 950, 1_000, 5_000, 31_000, 50_000), 8),
-    "crash": Kind("crash", _crash, _ONE, 4),
+    "crash": Kind("crash", _to_one(_crash), _ONE, 4),
     "join": Kind("rebalance", _join, weight=3),
-    "leave": Kind("rebalance", _leave, _ONE, 2),
-    "lose": Kind("rebalance", _lose, _ONE),
-    "cut-off": Kind("cut-off", _cut_off, _ONE),
+    "leave": Kind("rebalance", _to_one(_leave, least=2), _ONE, 2),
+    "lose": Kind("rebalance", _to_one(_lose), _ONE),
+    "cut-off": Kind("cut-off", _to_one(_cut_off), _ONE),
     "reconnect": Kind("cut-off", _reconnect, weight=2),
     "brokers": Kind("brokers", _brokers, (1_000, 20_000, 50_000)),
     "refuse-writes": Kind(
