@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from redrive.adapters.kafka_cluster import KafkaCluster
 
 _log = logging.getLogger("redrive")
+#: While the pump waits for an answer nothing else goes on; who got none asks again.
+_PUMP_ASKS_S = 2.0
 
 
 class Show(Protocol):
@@ -86,7 +88,8 @@ async def serve(
     conf = client_conf(settings.client_options(resolved.group))
     await _reach(conf, settings, clock)
     cluster = KafkaCluster(conf)
-    parts = await _learned(resolved, settings, cluster, instance)
+    quick = KafkaCluster(conf, timeout_s=_PUMP_ASKS_S, client=cluster.client)
+    parts = await _learned(resolved, settings, cluster, quick, instance)
     name = transactional_id(settings, group=resolved.group, host=socket.gethostname(), worker=worker)
     parts = parts._replace(transactional_id=name)
     reporter = Reporter(clock)
@@ -178,6 +181,8 @@ class Parts(NamedTuple):
     protocol: str
     instance: str
     cluster: Cluster
+    #: The same for who can't wait long for answers: the pumps.
+    quick_cluster: Cluster
     topics: Mapping[str, TopicInfo]
     identity: Callable[[str], str]
     notices: Callable[[], Sequence[Posted | Pausing]] = tuple
@@ -190,14 +195,20 @@ class Parts(NamedTuple):
 
 
 async def _learned(
-    resolved: ResolvedApp, settings: Settings, cluster: "KafkaCluster", instance: str
+    resolved: ResolvedApp, settings: Settings, cluster: "KafkaCluster", quick: Cluster, instance: str
 ) -> Parts:
     """Asks the cluster, and refuses what can't run there."""
     plan, topics = await asyncio.to_thread(_plan, resolved, settings, cluster)
     protocol = await asyncio.to_thread(_protocol, settings, cluster)
     identity = await asyncio.to_thread(identities, cluster, topics)
     return Parts(
-        plan=plan, protocol=protocol, instance=instance, cluster=cluster, topics=topics, identity=identity
+        plan=plan,
+        protocol=protocol,
+        instance=instance,
+        cluster=cluster,
+        quick_cluster=quick,
+        topics=topics,
+        identity=identity,
     )
 
 
@@ -288,7 +299,7 @@ def _pumping(
         source=KafkaSource(conf, tells_membership=transactor is not None),
         sink=sink,
         executor=Executors(invokers, asyncio.get_running_loop()),
-        cluster=parts.cluster,
+        cluster=parts.quick_cluster,
         clock=clock,
         settings=pump_settings,
         identity=parts.identity,

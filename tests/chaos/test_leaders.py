@@ -35,8 +35,9 @@ def cluster(broker_jars, network, tmp_path_factory):
 
 @pytest.fixture
 def asking(cluster):
-    """A client that has asked before, and goes by what it learned then."""
-    asking = KafkaCluster({"bootstrap.servers": cluster.bootstrap}, timeout_s=3)
+    """A client that has asked before, and goes by what it learned then; for who can't wait."""
+    conf = {"bootstrap.servers": cluster.bootstrap}
+    asking = KafkaCluster(conf, timeout_s=3, client=KafkaCluster(conf).client)
     until(lambda: asking.offsets(KEYS, "latest") == dict.fromkeys(KEYS, HELD), "the ends of all partitions")
     return asking
 

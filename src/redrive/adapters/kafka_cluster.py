@@ -62,13 +62,13 @@ _NO_ANSWER = KafkaException(KafkaError(KafkaError._TIMED_OUT, "its leader doesn'
 
 
 class KafkaCluster:
-    """An admin client. `timeout_s` bounds each question."""
+    """An admin client. `timeout_s` bounds each question; `client`: that of another one, whose user can wait less, or longer."""
 
-    def __init__(self, conf: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
+    def __init__(self, conf: Mapping[str, Any], *, timeout_s: float = 10.0, client: Any = None) -> None:
         self._timeout_s = timeout_s
         self._bounded = {"operation_timeout": timeout_s, "request_timeout": timeout_s}
         self._conf = dict(conf)
-        self.client: Any = made(AdminClient, self._conf)
+        self.client: Any = client or made(AdminClient, self._conf)
         guard(self)
 
     def cluster_id(self) -> str:
