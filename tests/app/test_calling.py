@@ -11,7 +11,8 @@ import pytest
 
 from redrive import App, Kind, Record, Settings
 from redrive.core.commands import Run
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 from redrive.runtime.handlers import Invoker

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from redrive.core.commits import ANSWER_TIMEOUT_MS, CHUNK_CHARS, Commits
 from redrive.core.crash_guard import CrashGuard
 from redrive.core.envelope import Envelope
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.metadata import METADATA_BUDGET_CHARS, NO_LEDGER, Head, decode_metadata, heads_that_fit
 from redrive.core.offsets import OffsetMap
 from redrive.core.plan import Now

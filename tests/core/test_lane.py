@@ -5,7 +5,8 @@ import weakref
 
 import pytest
 
-from redrive.core.lane import BACKLOG_BYTES, Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import BACKLOG_BYTES, ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 from redrive.sim.records import SimRecord

@@ -8,7 +8,8 @@ import pytest
 from redrive import RetryPolicy
 from redrive.core.commands import Run
 from redrive.core.failure import Kind
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.policy import Backoff
 from redrive.core.record import TopicPartition

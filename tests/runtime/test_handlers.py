@@ -12,7 +12,8 @@ from redrive import DeadLetterNow, Record, RetryLater, RetryPolicy, Skip
 from redrive.core.breaker import ENOUGH_IN_A_ROW
 from redrive.core.commands import Run
 from redrive.core.failure import Kind
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.record import TopicPartition
 from redrive.errors import DecodeError

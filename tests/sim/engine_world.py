@@ -21,7 +21,7 @@ from redrive.core.commands import (
     Run,
 )
 from redrive.core.engine import Engine
-from redrive.core.lane import RUNS_PER_SLOT_MOST
+from redrive.core.listener_state import RUNS_PER_SLOT_MOST
 from redrive.core.metadata import decode_metadata
 from redrive.core.notices import Notice, Posted
 from redrive.core.pausing import Pausing

@@ -31,7 +31,8 @@ A policy that says `release` again frees all holes at its first start.
 from collections.abc import Mapping
 
 from redrive.core.key_lanes import KeyLane
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.metadata import Head
 from redrive.core.offset_codec import Range
 from redrive.core.offsets import merge

@@ -13,7 +13,8 @@ from redrive.core.commands import Command, Pause, Report, Resume, Run, RunResult
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due
 from redrive.core.heeding import Heeding
-from redrive.core.lane import FETCHED_RUNS, Batch, Lane, ListenerState
+from redrive.core.lane import Batch, Lane
+from redrive.core.listener_state import FETCHED_RUNS, ListenerState
 from redrive.core.offsets import OffsetMap
 from redrive.core.outages import Outages
 from redrive.core.parked import Parks

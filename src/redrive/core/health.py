@@ -4,7 +4,7 @@ import msgspec
 
 from redrive.core.breaker import State
 from redrive.core.engine import Engine
-from redrive.core.lane import ListenerState
+from redrive.core.listener_state import ListenerState
 from redrive.core.readings import copied, held_records, oldest_handler_s
 
 #: The pump may lawfully stand still while the broker is away and a rebalance comes: 22 s for a last commit (tried), 5 s

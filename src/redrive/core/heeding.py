@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from redrive.core.commands import Command, Report, Run
 from redrive.core.key_lanes import KeyLanes
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.notices import Board, Notice, Posted
 from redrive.core.pausing import Pausing
 from redrive.core.plan import Now

@@ -17,7 +17,8 @@ from redrive.core.breaker import State
 from redrive.core.commands import Run
 from redrive.core.engine import Engine
 from redrive.core.key_lanes import KeyLanes
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.metadata import Head
 from redrive.core.pending import Pending
 from redrive.core.plan import Now

@@ -12,7 +12,8 @@ from math import ceil
 from redrive.core.breaker import AWAY, is_evidence, sign_of
 from redrive.core.commands import AskHealth, Command, Failed, Report, Run, RunResult
 from redrive.core.failure import Kind
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.plan import Now
 from redrive.core.returning import cut_short
 

@@ -13,7 +13,8 @@ from redrive.core.commands import Command, Report
 from redrive.core.commits import Commits
 from redrive.core.dialects import read_due, read_envelope
 from redrive.core.key_lanes import KeyLane
-from redrive.core.lane import FETCHED_OVERHEAD_BYTES, Lane
+from redrive.core.lane import Lane
+from redrive.core.listener_state import FETCHED_OVERHEAD_BYTES
 from redrive.core.metadata import decode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.parking import Parking

@@ -16,7 +16,8 @@ from redrive.core.catalogue import ALIASES, METRICS, Metric
 from redrive.core.commands import Run
 from redrive.core.counters import Histogram
 from redrive.core.engine import Engine
-from redrive.core.lane import Lane, ListenerState
+from redrive.core.lane import Lane
+from redrive.core.listener_state import ListenerState
 from redrive.core.record import TopicPartition
 
 T = TypeVar("T")

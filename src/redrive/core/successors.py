@@ -16,7 +16,8 @@ from redrive.core.commands import Command, Failed, Produce, Refusal, Report
 from redrive.core.dialects import MAX_COUNT, NO_ENVELOPE, read_envelope, replay_headers_only, shrink
 from redrive.core.emitting import Emission, Emitted, failure_of_emission
 from redrive.core.envelope import Envelope
-from redrive.core.lane import Lane, Stopped
+from redrive.core.lane import Lane
+from redrive.core.listener_state import Stopped
 from redrive.core.notices import Notice, write_end
 from redrive.core.pending import Pending
 from redrive.core.plan import Now
