@@ -152,3 +152,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("kafka")
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes long; --long runs it"))
+    # Begun late, a file of a few tests that take a minute each would run on alone when all others are through.
+    slow = {item.path for item in items if any(map(item.get_closest_marker, ("chaos", "timeout")))}
+    items.sort(key=lambda item: item.path not in slow)
