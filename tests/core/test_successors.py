@@ -148,9 +148,13 @@ def test_a_refused_write_is_repeated_with_growing_pauses_and_its_offset_waits():
     assert pauses == [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]
     assert (RESEND_FIRST_MS, RESEND_MOST_MS) == (500, 30_000)
     lane = world.engine.lanes[TopicPartition("orders", 1)]
-    assert (lane.offsets.frontier, lane.pending, lane.listener.counters.write_failures["retry"]) == (0, 1, 9)
+    assert (lane.offsets.frontier, lane.writes.count, lane.listener.counters.write_failures["retry"]) == (
+        0,
+        1,
+        9,
+    )
     world.answer()
-    assert (lane.offsets.frontier, lane.pending) == (1, 0)
+    assert (lane.offsets.frontier, lane.writes.count) == (1, 0)
 
 
 def test_other_records_of_the_partition_go_on_meanwhile():
@@ -206,7 +210,7 @@ def test_a_dead_letter_gives_up_texts_first_then_its_value_and_is_never_given_up
     assert [report.event for report in world.reports].count("dead-letter-cut") == 1
     # Refused even so, it waits like any other, and its offset with it.
     lane = world.engine.lanes[TopicPartition("orders", 1)]
-    assert (lane.offsets.frontier, lane.pending, lane.waiting) == (0, 1, 1)
+    assert (lane.offsets.frontier, lane.writes.count, lane.writes.waiting) == (0, 1, 1)
     world.pass_time(60_000)
     world.answer()
     assert lane.offsets.frontier == 1
@@ -264,7 +268,7 @@ def test_an_answer_for_a_partition_that_is_gone_is_only_accounted_for():
     lane = world.engine.lanes[key]
     world.let_go(key, last_commit="none")
     world.answer(refusal=AWAY, written=False)
-    assert (lane.pending, lane.pending_bytes, world.writes) == (0, 0, [])
+    assert (lane.writes.count, lane.writes.size_bytes, world.writes) == (0, 0, [])
     world.pass_time(60_000)
     assert world.writes == []
 

@@ -349,8 +349,8 @@ class World:  # size: what happens to a process, a method each
         assert self.engine.successors.outstanding == len(self.writes)
         for lane in self.engine.lanes.values():
             self.truth.check_claim(lane, lane.offsets.frontier, lane.offsets.finished_above_frontier())
-            assert lane.pending >= lane.waiting >= 0
-            assert lane.pending_bytes >= 0
+            assert lane.writes.count >= lane.writes.waiting >= 0
+            assert lane.writes.size_bytes >= 0
             assert lane.window.held_bytes >= 0
             if lane.tier is not None and not (lane.is_ready or lane.gate.is_shut):
                 assert self.engine.next_wake_ms <= lane.window.next_wake_ms()

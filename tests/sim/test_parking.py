@@ -129,6 +129,19 @@ def test_a_record_whose_copy_is_refused_is_not_committed_and_survives_a_crash(se
     assert at.take() == [(1, 2), (2, 1)]
 
 
+def test_what_died_before_its_key_was_parked_isn_t_lost_when_its_letter_was_refused(service):
+    at = service("1m")
+    at.bad = {1}
+    at.harness.cluster.faults.refuse_writes("orders.dlq", 1_000)
+    at.harness.cluster.append("orders", b"no number", key=b"a")
+    at.send(a=[1])
+    at.harness.advance("5s")
+    at.harness.crash()
+    at.harness.cluster.faults = Faults()
+    at.harness.advance("3m")
+    assert [letter.reason for letter in at.harness.dead_letters] == ["poison", "exhausted"]
+
+
 class Died(BaseException):
     """The process ends here."""
 

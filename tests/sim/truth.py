@@ -161,7 +161,7 @@ class Truth:
         assert lane.offsets.frontier >= end_of(self._cluster, lane.key), (
             f"{lane.key}: stuck at {lane.offsets.frontier}"
         )
-        assert lane.pending_bytes == lane.window.held_bytes == lane.reposts.held_bytes == 0
+        assert lane.writes.size_bytes == lane.window.held_bytes == lane.reposts.held_bytes == 0
         assert set(self._confirmed[lane]) >= self._failed[lane]
 
 
@@ -185,4 +185,4 @@ def end_of(cluster: SimCluster, key: TopicPartition) -> int:
 def has_left(lane: Lane) -> bool:
     """Whether anything of a lane is still to be done."""
     held = len(lane.window) + len(lane.reposts) + (lane.keys.waiting if lane.keys is not None else 0)
-    return bool(lane.pending or lane.queue or lane.returned or held or lane.runs)
+    return bool(lane.writes.count or lane.queue or lane.returned or held or lane.runs)

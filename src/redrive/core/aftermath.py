@@ -86,7 +86,7 @@ class Aftermath:
             lane.drop_front(key_lane)
         if len(queue) < 2 or not heads.is_dead(queue[0].offset()) or queue[1].offset() in heads.dying:
             return
-        if lane.may_write():
+        if lane.writes.are_few:
             heads.dying.add(queue[1].offset())
             self._successors.divert(lane, queue[1], queue[0].offset(), now)
 

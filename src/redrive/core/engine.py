@@ -257,7 +257,7 @@ class Engine:
     def is_quiet(self, keys: Iterable[TopicPartition]) -> bool:
         """Whether nothing of these partitions is out any more, but for writes that were refused and wait."""
         lanes = self.parks.with_sources(self.lanes[key] for key in keys if key in self.lanes)
-        return all(lane.runs == 0 and lane.pending == lane.waiting for lane in lanes)
+        return all(lane.runs == 0 and lane.writes.is_quiet for lane in lanes)
 
     def log_was_cut(self, key: TopicPartition, earliest: int, end: int = 0) -> int:
         """
@@ -356,7 +356,7 @@ class Engine:
             slow = listener.brake.is_on or not listener.breaker.is_closed
             if slow and slot is not None and listener.slots[slot]:
                 slot = None  # a probe would wait behind another run, which may last
-            if slot is not None and lane.may_write() and self._start(lane, slot, 1 if slow else most, now):
+            if slot is not None and lane.writes.are_few and self._start(lane, slot, 1 if slow else most, now):
                 idle_turns = 0
             if lane.has_work(now):
                 listener.ready.append(lane)

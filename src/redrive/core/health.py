@@ -91,7 +91,7 @@ def _of_listener(engine: Engine, listener: ListenerState, now_mono_ms: float) ->
         partitions=len(lanes),
         held=held_records(lanes),
         held_in_outage=sum(len(lane.held) for lane in lanes),
-        unconfirmed=sum(lane.pending for lane in lanes),
-        refused=sum(lane.waiting for lane in lanes),
+        unconfirmed=sum(lane.writes.count for lane in lanes),
+        refused=sum(lane.writes.waiting for lane in lanes),
         oldest_handler_s=round(oldest_handler_s(copied(engine.runs), listener, now_mono_ms), 3),
     )

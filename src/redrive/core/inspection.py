@@ -225,7 +225,7 @@ class _Look:
             queued=_settled(lane.queued),
             held=_held(lane),
             open=offsets.open_count,
-            unconfirmed=lane.pending,
+            unconfirmed=lane.writes.count,
             is_paused=lane.is_paused,
             committed=None if lane.acked is None else lane.acked[0],
             committed_age_s=None
@@ -256,7 +256,7 @@ class _Look:
             return self._stuck(lane, queued[0], state="next in line") if queued else None
         if lane.keys is not None and frontier in _waiting(lane.keys):
             return self._stuck(lane, frontier, state="next in line")
-        state = "its copy is being written" if lane.pending else "its listener stopped at it"
+        state = "its copy is being written" if lane.writes.count else "its listener stopped at it"
         return self._stuck(lane, frontier, state=state)
 
     def _running(self, run: Run, frontier: int) -> StuckSeen:

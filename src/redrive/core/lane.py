@@ -22,14 +22,10 @@ from redrive.core.offsets import OffsetMap
 from redrive.core.plan import ListenerPlan, Now, Tier
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.core.schedule import Window
+from redrive.core.writes import Writes
 
 if TYPE_CHECKING:
     from redrive.core.parked import Parked
-
-#: Unacknowledged successors of one lane: beyond this its intake waits, so that memory stays bounded while the
-#: dead-letter topic is away. More of them than a commit's map can say (some 1,600 lone holes) cost repeats after a crash.
-PENDING_RECORDS = 10_000
-PENDING_BYTES = 16 << 20
 
 
 class Batch(msgspec.Struct):
@@ -65,8 +61,6 @@ class Lane:
         "next_offset",
         "offsets",
         "parked",
-        "pending",
-        "pending_bytes",
         "queue",
         "recalled",
         "reposts",
@@ -77,10 +71,10 @@ class Lane:
         "slot",
         "tier",
         "twin",
-        "waiting",
         "wakes_ms",
         "watch",
         "window",
+        "writes",
     )
 
     def __init__(
@@ -136,11 +130,7 @@ class Lane:
         #: What runs that ended early gave back, until all that were out are home.
         self.returned: list[Batch] = []
         self.gate = Gate()
-        #: Successors not yet acknowledged.
-        self.pending = 0
-        self.pending_bytes = 0
-        #: Those of them that were refused and wait to be sent again.
-        self.waiting = 0
+        self.writes = Writes(by_key=bool(listener.plan.parked))
         #: The last (offset, metadata) that the broker confirmed.
         self.acked: tuple[int, str] | None = None
         #: When it did, where that was in this process.
@@ -219,10 +209,6 @@ class Lane:
     def knows_parked(self) -> bool:
         """Whether it is known which keys of this source partition are parked: else none of its records may start."""
         return self.parked is not None and self.parked.parking.is_complete
-
-    def may_write(self) -> bool:
-        """Whether few enough successors are on their way that more may be caused."""
-        return self.pending < PENDING_RECORDS and self.pending_bytes < PENDING_BYTES
 
     def make_ready(self) -> None:
         """It may have work: it gets its turn."""

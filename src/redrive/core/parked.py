@@ -27,7 +27,7 @@ from redrive.core.successors import Successors, source_envelope
 
 #: Copies that one partition keeps in memory.
 KEPT_BYTES = 32 << 20
-#: Where too many writes are on their way already, it is tried again after this.
+#: Where too many writes are on their way already, or one of the key's, it is tried again after this.
 TRY_AGAIN_MS = 500
 
 
@@ -269,7 +269,8 @@ class Parks:
             self._rests.until(lane, key_lane, int(now.wall_ms))
 
     def _park(self, parked: Parked, lane: Lane, key_lane: KeyLane, now: Now) -> None:
-        if not lane.may_write():
+        # What died before it, and has no letter yet, would be taken for handled by whoever finds the copy.
+        if not lane.writes.are_few or lane.writes.are_of(key_lane.queue[0].key()):
             self._rests.until(lane, key_lane, int(now.wall_ms) + TRY_AGAIN_MS)
             return
         record = key_lane.queue[0]

@@ -8,7 +8,7 @@ Source and parked topic have the same partitions, and one process works on both 
 2. **Nothing of the source partition starts before the parked one was read to the end that it had when it was assigned.**
    Until then nobody knows which keys are parked.
 3. **Parking a record**: its copy is written, with attempts and due; when all in-sync replicas have it, the source's offset is
-   closed. Of one key one copy is on its way at a time, so copies lie in the order of the source, though a write is refused and
+   closed. Nothing before it of its key is open by then: it waits for the dead letters, and for what was emitted. Of one key one copy is on its way at a time, so copies lie in the order of the source, though a write is refused and
    repeated.
 4. **Later records of the key follow it**, each when it is the first of its lane: written, acknowledged, closed.
 5. **Copies run in the order of their offsets**, a key's one after another. One that fails again stays where it is: its attempts and

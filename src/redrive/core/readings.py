@@ -213,7 +213,10 @@ def _of_writes(listener: ListenerState, labels: tuple[str, ...]) -> Found:
         yield catalogue.RETRIES, Reading((*labels, tier.topic), counters.retried[tier.topic])
     yield catalogue.DEAD_LETTER_WRITE_FAILURES, Reading(labels, counters.write_failures["dead-letter"])
     yield catalogue.RETRY_WRITE_FAILURES, Reading(labels, counters.write_failures["retry"])
-    yield catalogue.UNCONFIRMED_WRITES, Reading(labels, sum(lane.pending for lane in copied(listener.lanes)))
+    yield (
+        catalogue.UNCONFIRMED_WRITES,
+        Reading(labels, sum(lane.writes.count for lane in copied(listener.lanes))),
+    )
 
 
 def _of_topics(

@@ -165,8 +165,7 @@ class Successors:
                 self._refused(pending, refusal, now)
                 continue
             lane, record = pending.lane, pending.record
-            lane.pending -= 1
-            lane.pending_bytes -= len(record)
+            lane.writes.ended(record)
             if not lane.alive:
                 continue
             if pending.misses_source and self._transactions is None:  # a transaction has told of both
@@ -188,7 +187,7 @@ class Successors:
             self._give_up(pending)
             return
         if pending.emitted is not None and refusal.kind == "too-large" and pending.alone:
-            self._end(pending)
+            pending.lane.writes.ended(pending.record)
             self._emitted_too_large(lane, pending.emitted, refusal, now)
             return
         if refusal.kind == "too-large" and pending.note is None:
@@ -198,7 +197,7 @@ class Successors:
         counters.write_failures["dead-letter" if pending.is_dead_letter else "retry"] += 1
         wait_ms = min(RESEND_MOST_MS, RESEND_FIRST_MS * 2 ** min(pending.tries, 10))
         pending.tries += 1
-        lane.waiting += 1
+        lane.writes.waiting += 1
         self._sequence += 1
         heapq.heappush(self._waiting, (now.mono_ms + wait_ms, self._sequence, pending))
         fields = {
@@ -214,7 +213,7 @@ class Successors:
         waiting = self._waiting
         while waiting and waiting[0][0] <= now.mono_ms:
             pending = heapq.heappop(waiting)[2]
-            pending.lane.waiting -= 1
+            pending.lane.writes.waiting -= 1
             if pending.is_wanted:
                 if pending.parked is not None:
                     # The one that was refused may be there all the same: copies tell which of them is the last.
@@ -281,7 +280,7 @@ class Successors:
     def _too_large_for_tier(self, pending: Pending) -> None:
         plan, envelope = pending.lane.listener.plan, pending.envelope
         if plan.give_up == "stop":
-            self._end(pending)
+            pending.lane.writes.ended(pending.record)
             about = {"listener": plan.name, "reason": str(Reason.TOO_LARGE), "attempt": envelope.attempt}
             place = _position(pending.lane, pending.record)
             self._stop(pending.lane, pending.record, {**about, "type": envelope.failure_type, **place})
@@ -301,17 +300,11 @@ class Successors:
         self._begin(Pending(lane, record, envelope, topic))
 
     def _begin(self, pending: Pending) -> None:
-        pending.lane.pending += 1
-        pending.lane.pending_bytes += len(pending.record)
+        pending.lane.writes.began(pending.record)
         self._produce(pending)
 
-    def _end(self, pending: Pending) -> None:
-        lane = pending.lane
-        lane.pending -= 1
-        lane.pending_bytes -= len(pending.record)
-
     def _give_up(self, pending: Pending) -> None:
-        self._end(pending)
+        pending.lane.writes.ended(pending.record)
         if pending.lane.alive and pending.misses_source:
             self._run_again(pending)
 

@@ -131,7 +131,7 @@ class Pump:
         problem = self._sink.problem or (self._transactor.problem if self._transactor else "")
         if not problem:
             return ""
-        return problem if any(lane.pending for lane in copied(self.engine.lanes.values())) else ""
+        return problem if any(lane.writes.count for lane in copied(self.engine.lanes.values())) else ""
 
     def join(self) -> None:
         """Become a member of the group; partitions come with later steps."""

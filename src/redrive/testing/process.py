@@ -68,6 +68,11 @@ class Handlers:
     def submit(self, run: Run) -> None:
         self._queues.setdefault((run.listener, run.slot), deque()).append(run)
 
+    def move_on(self) -> None:
+        """Coroutines go on while the pump is elsewhere, when a seed says so: it finds what they have done, and no result yet."""
+        if self._tasks and self._chance.below(2):
+            self._loop.run_until_idle()
+
     def results(self, timeout_s: float) -> list[RunResult]:
         for slot, queue in self._queues.items():
             if not self._invokers[slot[0]].listener.is_async:
@@ -169,6 +174,7 @@ class Process:
         before = self._signature()
         self._clock.horizon_mono_ms = self._clock.mono_ms()
         try:
+            self._handlers.move_on()
             self._pump.step()
             if self._checkups is not None and self._checkups.is_waiting:
                 self._loop.run_until_idle()
@@ -187,7 +193,9 @@ class Process:
         outcomes_come = not (self._cluster.is_down or self._cluster.faults.transactions_are_held)
         if transacting is not None and transacting.is_out and outcomes_come:
             waits.append(_ACKNOWLEDGEMENT_MS)
-        if answers_come and any(lane.pending > lane.waiting for lane in self._engine.lanes.values()):
+        if answers_come and any(
+            lane.writes.count > lane.writes.waiting for lane in self._engine.lanes.values()
+        ):
             waits.append(_ACKNOWLEDGEMENT_MS)
         commits_come = not self._cluster.faults.commits_are_held if transacting is None else outcomes_come
         if commits_come and not self._cluster.is_down and self._engine.caution.guard.wanting():
@@ -224,7 +232,9 @@ class Process:
             or (engine.transacting is not None and engine.transacting.is_out)
             or member is None
             or member.target != engine.lanes.keys()
-            or any(lane.pending or lane.is_paused or _is_uncommitted(lane) for lane in engine.lanes.values())
+            or any(
+                lane.writes.count or lane.is_paused or _is_uncommitted(lane) for lane in engine.lanes.values()
+            )
             or engine.commits.awaited_in_ms(self._clock.mono_ms()) < _STEP_MS
             or any(engine.lanes[key].is_ready for key in engine.caution.guard.watched)
             or any(one.brake.is_on for one in engine.listeners)
@@ -239,7 +249,7 @@ class Process:
             sum(ends),
             len(lanes),
             sum(lane.next_offset for lane in lanes),
-            sum(lane.pending for lane in lanes),
+            sum(lane.writes.count for lane in lanes),
             self._handlers.finished,
             commits.confirmed,
             commits.refused,
