@@ -2,14 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from redrive.core.dialects import read_envelope
 from redrive.core.envelope import Envelope
-from redrive.core.metadata import Restored, decode_metadata, identity_of
 from redrive.core.record import TopicPartition
 from redrive.runtime.ports import Committed
 from redrive.sim.records import SimRecord
+from tests.explore.committed import Reader
 from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
 from tests.explore.shop import AWAY, BEGAN, FAILED, HANDLED, MAILS, Run, Shop
 from tests.explore.steps import Kind, Step
@@ -44,6 +45,7 @@ class Ledger:
 
     def __init__(self, shape: Shape, shop: Shop, fleet: Fleet) -> None:
         self._shape, self._shop, self._fleet = shape, shop, fleet
+        self._reader = Reader(fleet.cluster)
         self.sent: dict[str, Account] = {}
         self._lines: dict[tuple[str, int, bytes | None], list[str]] = defaultdict(list)
         self.handled: Counter[str] = Counter()
@@ -75,6 +77,8 @@ class Ledger:
         #: Where the copies are, and the latest one of each event, apart for replays.
         self._copies: dict[Copy, list[tuple[TopicPartition, int]]] = defaultdict(list)
         self._latest: dict[tuple[str, bool], int] = {}
+        #: Copies that were parked in the latest round of a pump: perhaps after what ran in it.
+        self._parked_now: list[tuple[str, tuple[TopicPartition, int]]] = []
         self._ended_again: set[str] = set()
         self._mails: Counter[str] = Counter()
         self._through: set[str] = set()
@@ -84,6 +88,12 @@ class Ledger:
         self._seen_runs = 0
         self._read: dict[TopicPartition, int] = {}
         self._trusted: dict[TopicPartition, tuple[int, str]] = {}
+        #: What was committed when it was judged last: what ran since then could go by nothing else.
+        self._known: dict[TopicPartition, Committed] = {}
+        #: The last run of each event.
+        self._last_runs: dict[str, Run] = {}
+        #: Processes that may have gone on without knowing that others had their partitions.
+        self._stale: set[int] = set()
 
     # -- what happens --------------------------------------------------------------------------------------------
 
@@ -112,7 +122,9 @@ class Ledger:
         )
         self.disturbed |= kind.disturbs and not is_orderly
         self.moves += 2 * kind.disturbs + (step.kind == "thaw")
-        self._is_mute |= step.kind in ("hold-commits", "refuse-commits", "brokers-away")
+        if step.kind in ("lose", "freeze") and (moving := self._fleet.processes):
+            self._stale.add(moving[int(step.number) % len(moving)].process.resources)
+        self._is_mute |= step.kind in ("hold-commits", "refuse-commits", "refuse-commits-of", "brokers-away")
         self._is_mute |= step.kind in ("hold-transactions", "abort", "lose-outcomes")
         self.unclean += kind.is_unclean or (self._is_mute and step.kind in ("start", "stop", "thaw"))
         self.posted_on |= step.kind == "clock" and step.number < -1_000
@@ -124,17 +136,26 @@ class Ledger:
             first, _ = self._sent_back.get(event, (self._replays, 0))
             self._sent_back[event] = first, self._replays
 
-    def note_deaths(self, count: int) -> None:
-        """So many processes died of records."""
-        self.deaths += count
-        self.moves += 2 * count
+    def note_death(self) -> None:
+        """A process died of a record."""
+        self.deaths += 1
+        self.moves += 2
         self.disturbed = True
 
     def check(self) -> None:
-        """After each step."""
+        """After each step, and whenever something is committed."""
         self._take_written()
         self._take_runs()
+        for event, at in self._parked_now:
+            self._copies[event, False, _PARKED].append(at)
+        self._parked_now.clear()
         self._check_commits()
+        self._known = dict(self._offsets)
+
+    def look(self) -> None:
+        """After each round of a pump, so that nothing that ran in it is judged by what was written later."""
+        if len(self._shop.runs) > self._seen_runs:
+            self.check()
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -162,6 +183,8 @@ class Ledger:
             self._check_way(event, account)
             self._check_repeats(event)
             self._check_mails(event, account)
+        for line in self._lines.values():
+            self._check_repeats_in_order(line)
         if left := self._fleet.not_committed():
             raise Broken("not committed", ", ".join(map(str, left)))
 
@@ -210,6 +233,20 @@ class Ledger:
             if len(copies := self._copies.get((event, False, attempt), ())) > 1:
                 raise Broken("exactly once", f"{event} was written after attempt {attempt} to {copies}")
 
+    def _check_repeats_in_order(self, line: list[str]) -> None:
+        """What ran again did so before those behind it: they ran again, too."""
+        listener = self.sent[line[0]].listener
+        if listener.blocking is None or (listener.parks and self._stale):
+            return
+        for run, behind in pairwise(self._last_runs[event] for event in line if self._is_plain(event)):
+            if behind.moment < run.moment:
+                raise Broken("order", f"{run.event} ran again after {behind.event}, and that didn't follow")
+
+    def _is_plain(self, event: str) -> bool:
+        """Whether it was never put aside or sent back, and ran for the last time where it belongs."""
+        moved = self.dead[event] or self._shop.replays[event] or event in self.discarded
+        return not moved and event in self._last_runs and self._last_runs[event].process not in self._stale
+
     def _check_mails(self, event: str, account: Account) -> None:
         if not account.listener.emits:
             return
@@ -228,6 +265,7 @@ class Ledger:
         for run in runs[self._seen_runs :]:
             account = self.sent[run.event]
             if run.what == BEGAN:
+                self._last_runs[run.event] = run
                 self._check_beginning(run, account)
             elif run.what == HANDLED:
                 self.handled[run.event] += 1
@@ -250,23 +288,33 @@ class Ledger:
             is_in_place = run.attempt <= listener.tries_in_place and task is not None and task.is_passing
             if self._may_be_held or not is_in_place:
                 self._through.add(run.event)
-        elif listener.after == "release" and not (run.what == AWAY and self._shape.declares_outages):
-            is_last = run.attempt >= listener.most_attempts
-            if is_last or (task is not None and task.how in ("bug", "letter")):
+        elif self._is_last_failure(run, account):
+            if listener.after == "release":
                 self._through.add(run.event)
+            elif run.is_replay:
+                # Its letter is on its way.
+                self._sent_back.pop(run.event, None)
+
+    def _is_last_failure(self, run: Run, account: Account) -> bool:
+        if run.what == AWAY and self._shape.declares_outages:
+            return False
+        is_last = run.attempt >= account.listener.most_attempts
+        return is_last or (account.task is not None and account.task.how in ("bug", "letter"))
 
     def _check_told(self, run: Run, account: Account) -> None:
         """What blocks runs again only when a commit has told how often it has failed: else a crash would forget it."""
-        key = TopicPartition(account.record.topic(), account.record.partition())
-        offset, committed = account.record.offset(), self._offsets.get(key)
+        at = TopicPartition(account.record.topic(), account.record.partition()), account.record.offset()
         needed = run.attempt - 1 - account.listener.tries_in_place
-        if needed < 1 or (committed is not None and (committed.offset or 0) > offset):
+        if needed < 1 or self._reader.is_finished(self._known, *at):
             return
-        said = None if committed is None else self._said(key, committed)
-        is_finished = said is not None and any(first <= offset < end for first, end in said.ranges)
-        head = None if said is None else said.heads.get(offset)
-        if not is_finished and (head is None or not (head.is_dead or head.attempt >= needed)):
+        if self._reader.attempts(self._known, *at) < needed:
             raise Broken("attempts", f"{run.event} runs with attempt {run.attempt}, which no commit foretold")
+
+    def _check_worked_off(self, event: str, told: str) -> None:
+        """All parked copies of a record are finished, and commits said so."""
+        for copy in self._copies.get((event, False, _PARKED), ()):
+            if not self._reader.is_finished(self._known, *copy):
+                raise Broken("parking", told)
 
     def _replay_ended(self, event: str) -> None:
         self._ended_again.add(event)
@@ -295,6 +343,11 @@ class Ledger:
             self._check_health(run)
         if account.listener.blocking and not (account.listener.parks or run.is_replay):
             self._check_told(run, account)
+        if run.topic in SOURCES and account.line is not None and not self._stale:
+            for event in account.line[: account.line.index(run.event) + 1]:
+                self._check_worked_off(
+                    event, f"{run.event} runs from the source, though a copy of {event} waits"
+                )
         if account.line is None or (account.listener.blocking is None and self._is_off_its_place(run)):
             return
         if run.is_replay and not account.listener.holds_letters:
@@ -333,7 +386,8 @@ class Ledger:
         letters again. Who sends back only a later one wants it so.
         """
         at, own = self._sent_back.get(event), self._sent_back.get(run.event)
-        if self._is_passed(event) or own is None:
+        # Of garbage nobody sees a run, and its letter may be on its way.
+        if self._is_passed(event) or own is None or self.sent[event].task is None:
             return True
         return self.dead[event] > 0 if at is None else at[1] > own[0]
 
@@ -351,7 +405,9 @@ class Ledger:
         if self._runs[event] > most + self.moves * (1 + listener.tries_in_place):
             raise Broken("attempts", f"{event} runs for the {self._runs[event]}th time")
         highest = self._highest.get(event, 0)
-        if not replays and run.attempt < highest - listener.tries_in_place:
+        # Its copy may have come to its end before its acknowledgement came: after a crash it runs from the source again.
+        is_restart = listener.parks and run.topic in SOURCES and (self.handled[event] or self.dead[event])
+        if not (replays or is_restart) and run.attempt < highest - listener.tries_in_place:
             raise Broken("attempts", f"{event} runs with attempt {run.attempt} after attempt {highest}")
         self._highest[event] = max(highest, run.attempt)
 
@@ -381,7 +437,9 @@ class Ledger:
         if key.topic.endswith(".dlq"):
             self._take_letter(record, said)
         elif key.topic.endswith(".parked"):
-            self._copies[event, False, _PARKED].append((key, record.offset()))
+            if not (said.hops or self._stale):
+                self._check_worked_off(event, f"{event} is parked again, though it has a copy")
+            self._parked_now.append((event, (key, record.offset())))
         else:
             self._copies[event, is_replay, said.attempt].append((key, record.offset()))
             self._latest[event, is_replay] = max(self._latest.get((event, is_replay), 0), said.attempt)
@@ -415,7 +473,7 @@ class Ledger:
             log = self._fleet.cluster.partition(key)
             if log is None:
                 continue
-            for first, end in ((before[0], told[0]), *self._said(key, committed).ranges):
+            for first, end in ((before[0], told[0]), *self._reader.said(key, committed).ranges):
                 for record in log.read(first, max(0, end - first)):
                     if record.offset() < end and not self._is_through(record):
                         raise Broken("claimed", f"{key} {record.offset()} is committed, but not through")
@@ -424,10 +482,6 @@ class Ledger:
     @property
     def _offsets(self) -> Mapping[TopicPartition, Committed]:
         return self._fleet.cluster.group("shop").offsets
-
-    def _said(self, key: TopicPartition, committed: Committed) -> Restored:
-        identity = identity_of("sim", self._fleet.cluster.topics[key.topic].topic_id)
-        return decode_metadata(committed.metadata or "", committed.offset or 0, identity)
 
     def _is_through(self, record: SimRecord) -> bool:
         topic = record.topic()

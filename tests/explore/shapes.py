@@ -10,6 +10,8 @@ from redrive.core.policy import AfterDeadLetter, Blocking, Order
 
 SOURCES = ("orders", "bills")
 DELAYS = ("2s", "9s")
+#: Where keys are parked the second wait is longer, so that more happens while they are.
+PARKING_DELAYS = ("2s", "40s")
 
 #: How a run fails: for a while, for good, or in one of the ways that handlers ask for; or it kills its process.
 How = Literal["away", "bug", "later", "letter", "skip", "kill"]
@@ -39,6 +41,8 @@ class ListenerShape(msgspec.Struct, frozen=True):
     blocking: Blocking | None = None
     after: AfterDeadLetter = "release"
     parks: bool = False
+    #: Keys that have to wait for longer are parked.
+    hold_at_most: str = DELAYS[0]
     concurrency: int = 1
     is_async: bool = False
     tries_in_place: int = 0
@@ -83,6 +87,13 @@ class Shape(msgspec.Struct, frozen=True):
     def listener_of(self, source: str) -> ListenerShape:
         return self.listeners[SOURCES.index(source)]
 
+    def read_topics(self) -> list[str]:
+        """Of which its app commits offsets."""
+        topics = [topic for topic in self.written_topics() if not topic.endswith(".dlq")]
+        for source, listener in zip(SOURCES, self.listeners, strict=False):
+            topics += [source, *([f"{source}.replay"] if listener.holds_letters else ())]
+        return topics
+
     def written_topics(self) -> list[str]:
         """Where its app writes what becomes of failing records."""
         topics: list[str] = []
@@ -108,8 +119,8 @@ def draw_shape(chance: random.Random) -> Shape:
 
 
 def _draw_listener(chance: random.Random, delivery: Delivery) -> ListenerShape:
-    order: Order = chance.choice(("partition", "key", "key", "none"))
-    blocking = order if order != "none" and chance.random() < 0.6 else None
+    order: Order = chance.choice(("partition", "key", "key", "key", "none"))
+    blocking = order if order != "none" and chance.random() < 0.65 else None
     after: AfterDeadLetter = "release"
     if blocking is not None and chance.random() < 0.5:
         after = chance.choice(("block", "divert")) if blocking == "key" else "block"
@@ -118,7 +129,8 @@ def _draw_listener(chance: random.Random, delivery: Delivery) -> ListenerShape:
         order=order,
         blocking=blocking,
         after=after,
-        parks=can_park and chance.random() < 0.6,
+        parks=can_park and chance.random() < 0.85,
+        hold_at_most=chance.choice(("1s", DELAYS[0])),
         concurrency=chance.choice((1, 2, 5)),
         is_async=chance.random() < 0.6,
         tries_in_place=chance.choice((0, 0, 0, 1)),

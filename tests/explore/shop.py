@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from redrive import App, Backoff, DeadLetterNow, Failures, Record, RetryLater, RetryPolicy, Skip
 from redrive.sim.clock import VirtualClock
-from tests.explore.shapes import DELAYS, SOURCES, ListenerShape, Shape, Task
+from tests.explore.shapes import DELAYS, PARKING_DELAYS, SOURCES, ListenerShape, Shape, Task
 
 BEGAN, FAILED, AWAY, HANDLED = "began", "failed", "away", "handled"
 #: What a handler asks for that says when it wants the record again: longer than the longest tier waits.
@@ -15,11 +15,15 @@ MAILS = "mails"
 
 
 class Run(NamedTuple):
-    """One thing that a handler did: `moment` counts them all, since in a simulator much happens at one instant."""
+    """
+    One thing that a handler did: `moment` counts them all, since in a simulator much happens at one instant. `topic`: where
+    the record was read.
+    """
 
     moment: int
     what: str
     process: int
+    topic: str
     event: str
     attempt: int
     at_ms: float
@@ -112,6 +116,7 @@ class Shop:
                 len(self.runs),
                 what,
                 record.resources,
+                record.position[0],
                 record.event_id,
                 record.attempt,
                 self.clock.wall_ms(),
@@ -127,9 +132,9 @@ def policy_of(shape: ListenerShape) -> RetryPolicy:
     if shape.tries_in_place:
         options["immediate"] = Backoff(shape.tries_in_place, "500ms")
     if shape.parks:
-        # The second wait is longer than that.
-        options |= {"park": True, "hold_at_most": DELAYS[0]}
-    return RetryPolicy(*DELAYS, blocking=shape.blocking, after_dead_letter=shape.after, **options)
+        options |= {"park": True, "hold_at_most": shape.hold_at_most}
+    delays = PARKING_DELAYS if shape.parks else DELAYS
+    return RetryPolicy(*delays, blocking=shape.blocking, after_dead_letter=shape.after, **options)
 
 
 def _fail(task: Task) -> NoReturn:

@@ -6,6 +6,7 @@ Steps name processes by their place among those that move, so a script stays one
 
 import random
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: No more processes than this are alive at once.
 PROCESSES_MOST = 3
+#: So many records come in to each source where such are to come in all the time.
+_TRAFFIC = 8
 
 
 class Step(NamedTuple):
@@ -49,7 +52,8 @@ class Sent(msgspec.Struct, frozen=True):
 class Kind(NamedTuple):
     """
     What a step does and how it is told. `weight`: how often it is drawn, where it `fits`. `disturbs`: whether records may run
-    more than once for it; `is_unclean`: whether a process ends by it in a way that its successor takes for a crash.
+    more than once for it; `is_unclean`: whether a process ends by it in a way that its successor takes for a crash. `topics`:
+    of which it names one.
     """
 
     play: Callable[["World", Step], None]
@@ -58,7 +62,7 @@ class Kind(NamedTuple):
     weight: float = 1
     disturbs: bool = True
     is_unclean: bool = False
-    names_topic: bool = False
+    topics: Callable[[Shape], list[str]] | None = None
     fits: Callable[[Shape], bool] = lambda _: True
 
 
@@ -68,6 +72,19 @@ def _to_one(change: Callable[[Fleet, int], None]) -> Callable[["World", Step], N
             change(world.fleet, int(step.number) % len(world.fleet.processes))
 
     return play
+
+
+def _soon(world: "World", step: Step) -> None:
+    rounds = count(1)
+    world.doom(int(step.number), lambda: next(rounds) >= step.number)
+
+
+def _at_write(world: "World", step: Step) -> None:
+    def written() -> int:
+        return sum(log.end for log in world.fleet.cluster.topics[step.text].partitions)
+
+    before = written()
+    world.doom(int(step.number), lambda: written() > before)
 
 
 def _start(world: "World", _: Step) -> None:
@@ -89,8 +106,20 @@ def _count(fault: str) -> Callable[["World", Step], None]:
     return lambda world, step: getattr(world.fleet.cluster.faults, fault)(int(step.number))
 
 
-def _write(fault: str) -> Callable[["World", Step], None]:
+def _of_topic(fault: str) -> Callable[["World", Step], None]:
     return lambda world, step: getattr(world.fleet.cluster.faults, fault)(step.text, int(step.number))
+
+
+def _traffic(world: "World", step: Step) -> None:
+    for number in range(_TRAFFIC):
+        for source in SOURCES[: len(world.shape.listeners)]:
+            world.send(Sent(Task(), number % world.shape.keys, source=source))
+        world.fleet.advance(step.number / _TRAFFIC)
+
+
+def _silence(world: "World", step: Step) -> None:
+    silent = world.fleet.cluster.faults.silent_topics
+    (silent.add if step.number else silent.discard)(step.text)
 
 
 def _just_before(world: "World", _: Step) -> None:
@@ -125,10 +154,32 @@ KINDS: dict[str, Kind] = {
     "just-before": Kind(
         _just_before, (0,), "time passes until just before something is due", 2, disturbs=False
     ),
+    "traffic": Kind(
+        _traffic,
+        (800, 8_000),
+        "{number:,.0f} ms pass, in which records come in of all keys",
+        1.5,
+        disturbs=False,
+    ),
     "start": Kind(_start, (0,), "a process starts", 3),
     "stop": Kind(_to_one(Fleet.stop), _ONE, "process {number} of those that move is stopped", 2),
     "kill": Kind(
         _to_one(Fleet.kill), _ONE, "process {number} of those that move is killed", 3, is_unclean=True
+    ),
+    "kill-soon": Kind(
+        _soon,
+        (1, 2, 3, 4, 6, 9, 14),
+        "a process is killed when its pump has made {number} rounds more",
+        3,
+        is_unclean=True,
+    ),
+    "kill-at-write": Kind(
+        _at_write,
+        _ONE,
+        "process {number} of those that move is killed right after the next write to {text}",
+        2,
+        is_unclean=True,
+        topics=Shape.written_topics,
     ),
     "lose": Kind(
         _to_one(Fleet.lose), _ONE, "the group gives up process {number} of those that move", is_unclean=True
@@ -141,18 +192,18 @@ KINDS: dict[str, Kind] = {
     ),
     "brokers-away": Kind(_brokers_away, (0, 1_000, 40_000), "no broker answers for {number:,.0f} ms"),
     "refuse-writes": Kind(
-        _write("refuse_writes"),
+        _of_topic("refuse_writes"),
         (1, 2, 5),
         "the next {number} writes to {text} are refused",
         2,
         disturbs=False,
-        names_topic=True,
+        topics=Shape.written_topics,
     ),
     "lose-acks": Kind(
-        _write("lose_acks"),
+        _of_topic("lose_acks"),
         (1, 2),
         "the next {number} writes to {text} are stored, but not acknowledged",
-        names_topic=True,
+        topics=Shape.written_topics,
         fits=_is_plain,
     ),
     "hold-acks": Kind(
@@ -162,6 +213,21 @@ KINDS: dict[str, Kind] = {
         _hold("commits_are_held"), _SWITCH, "commits are held up: {number}", 1.5, fits=_is_plain
     ),
     "refuse-commits": Kind(_count("refuse_commits"), (1, 3), "the next {number} commits are refused"),
+    "silence": Kind(
+        _silence,
+        _SWITCH,
+        "nothing is read of {text}: {number}",
+        3,
+        disturbs=False,
+        topics=Shape.read_topics,
+    ),
+    "refuse-commits-of": Kind(
+        _of_topic("refuse_commits_of"),
+        (1, 2, 5),
+        "the next {number} commits are refused for {text}, and stored for other topics",
+        topics=Shape.read_topics,
+        fits=_is_plain,
+    ),
     "hold-transactions": Kind(
         _hold("transactions_are_held"), _SWITCH, "transactions stay open: {number}", 1.5, fits=_is_exact
     ),
@@ -204,7 +270,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def draw_steps(shape: Shape, chance: random.Random, count: int) -> list[Step]:
+def draw_steps(shape: Shape, chance: random.Random, steps: int) -> list[Step]:
     """A script for a world of that shape."""
     fitting = [name for name, kind in KINDS.items() if kind.fits(shape)]
     weights = [KINDS[name].weight for name in fitting]
@@ -212,13 +278,13 @@ def draw_steps(shape: Shape, chance: random.Random, count: int) -> list[Step]:
         _draw_sending(shape, chance)
         if chance.random() < 0.4
         else _draw(chance, shape, chance.choices(fitting, weights)[0])
-        for _ in range(count)
+        for _ in range(steps)
     ]
 
 
 def _draw(chance: random.Random, shape: Shape, name: str) -> Step:
     kind = KINDS[name]
-    topic = chance.choice(shape.written_topics()) if kind.names_topic else ""
+    topic = chance.choice(kind.topics(shape)) if kind.topics else ""
     return Step(name, chance.choice(kind.numbers), topic)
 
 
@@ -226,14 +292,14 @@ def _draw_sending(shape: Shape, chance: random.Random) -> Step:
     at = chance.randrange(len(shape.listeners))
     key = -1 if chance.random() < 0.05 else chance.randrange(shape.keys)
     task = None if chance.random() < 0.08 else _draw_task(shape.listeners[at], shape, chance)
-    count = chance.choice((1, 1, 1, 2, 2, 4, 4, 12))
+    number = chance.choice((1, 1, 1, 2, 2, 4, 4, 12))
     if task is None or task.how == "kill":
-        count = 1
+        number = 1
     elif task.takes_s > 1 or task.how == "later":  # else such a world lasts for hours
-        count = min(count, 2)
+        number = min(number, 2)
     elif task.fails:
-        count = min(count, 4)
-    return Step("send", text=msgspec.json.encode(Sent(task, key, count, SOURCES[at])).decode())
+        number = min(number, 4)
+    return Step("send", text=msgspec.json.encode(Sent(task, key, number, SOURCES[at])).decode())
 
 
 def _draw_task(listener: ListenerShape, shape: Shape, chance: random.Random) -> Task:

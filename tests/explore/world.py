@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -43,16 +43,19 @@ class World:
         self.shop.open(self.fleet.clock)
         self.fleet.cluster.group("shop").metadata_units = shape.metadata_units
         self.ledger = Ledger(shape, self.shop, self.fleet)
+        self.fleet.cluster.group("shop").on_stored = self.ledger.check
         self.operator = Operator(self.fleet)
         #: The events of which processes told an operator.
         self.reports: Counter[str] = Counter()
+        #: When which processes are killed.
+        self._doomed: dict[int, Callable[[], bool]] = {}
         self.start()
         self.fleet.advance(0)
 
     def play(self, step: Step) -> None:
         """Let it happen, and check."""
         if step.kind == "send":
-            self._send(msgspec.json.decode(step.text, type=Sent))
+            self.send(msgspec.json.decode(step.text, type=Sent))
         else:
             kind = KINDS[step.kind]
             self.ledger.note_step(step, kind)
@@ -82,7 +85,12 @@ class World:
     def start(self) -> None:
         """One more process, which the shop's records can kill."""
         self.fleet.start()
-        self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self.shop.dying.__contains__)
+        self.fleet.processes[-1] = Mortal(self.fleet.processes[-1], self._after_round)
+
+    def doom(self, index: int, is_time: Callable[[], bool]) -> None:
+        """One of the processes that move is killed when it is time; asked whenever its pump has made a round."""
+        if moving := self.fleet.processes:
+            self._doomed[moving[index % len(moving)].process.resources] = is_time
 
     def go_away(self, *, is_away: bool) -> None:
         """What the handlers call goes, or is back."""
@@ -106,14 +114,23 @@ class World:
         job.discard()
         self.ledger.discarded.update(events)
 
-    def _send(self, sent: Sent) -> None:
+    def _after_round(self, number: int) -> bool:
+        """The pump of this process has made a round. Whether it dies now."""
+        is_killed = number in self.shop.dying
+        if is_killed:
+            self.ledger.note_death()
+        self.ledger.look()
+        return is_killed or (number in self._doomed and self._doomed[number]())
+
+    def send(self, sent: Sent) -> None:
+        """Records come in."""
         value = b"\xff" if sent.task is None else msgspec.json.encode(sent.task)
         key = None if sent.key < 0 else b"key-%d" % sent.key
         for _ in range(sent.count):
             self.ledger.note_sent(self.fleet.cluster.append(sent.source, value, key=key), sent.task)
 
     def _bury(self) -> None:
-        """Who died of a record is replaced."""
+        """Who died is replaced."""
         for _ in range(_DEATHS_MOST):
             dead = [process for process in self.fleet.processes if process.is_dead]
             if not dead:
@@ -121,7 +138,6 @@ class World:
             for process in dead:
                 self.fleet.processes.remove(process)
                 self.start()
-            self.ledger.note_deaths(len(dead))
             self.fleet.advance(0)
 
     def _is_done(self) -> bool:

@@ -2,6 +2,7 @@
 
 import zlib
 from collections import Counter
+from collections.abc import Collection
 
 from redrive.core.commands import Refusal
 from redrive.core.record import TopicPartition
@@ -37,6 +38,8 @@ class Faults:
         self.uncertain: set[TopicPartition] = set()
         #: Transactions stay open while this is set: their writes are there, and hide what comes behind them.
         self.transactions_are_held = False
+        #: Topics of which nothing is read, as while the leaders of their partitions are away.
+        self.silent_topics: set[str] = set()
         #: Topics that refuse all writes, and what they answer.
         self.broken_topics: dict[str, str] = {}
         self._aborts: list[str] = []
@@ -44,6 +47,7 @@ class Faults:
         self._refusals: dict[str, list[Refusal]] = {}
         self._lost_acks: Counter[str] = Counter()
         self._refused_commits: list[str] = []
+        self._refused_partitions: Counter[str] = Counter()
 
     def refuse_writes(
         self, topic: str, count: int, detail: str = "not authorised", *, too_large: bool = False
@@ -59,6 +63,10 @@ class Faults:
     def refuse_commits(self, count: int, why: str = "coordinator not available") -> None:
         """Refuse all partitions of the next `count` commits."""
         self._refused_commits.extend([why] * count)
+
+    def refuse_commits_of(self, topic: str, count: int) -> None:
+        """Refuse the partitions of this topic in the next `count` commits that tell of them, and no others."""
+        self._refused_partitions[topic] += count
 
     def abort_transactions(self, count: int, why: str = "coordinator not available") -> None:
         """Abort the next `count` transactions, for a reason that lies with none of their writes."""
@@ -94,3 +102,9 @@ class Faults:
     def next_commit_refusal(self) -> str | None:
         """Uses up one refusal of a commit."""
         return self._refused_commits.pop(0) if self._refused_commits else None
+
+    def next_refused_topics(self, topics: Collection[str]) -> set[str]:
+        """Those of these topics whose partitions a commit is refused for; uses up one refusal of each."""
+        refused = {topic for topic in topics if self._refused_partitions[topic] > 0}
+        self._refused_partitions.subtract(refused)
+        return refused

@@ -5,7 +5,7 @@ Modelled on the new group protocol with the `range` assignor: a partition moves 
 nobody else is disturbed, and same-numbered partitions of equally sized topics go to one member.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ COMMIT_CHARS = 1_000_000
 UNKNOWN_MEMBER = "unknown member"
 STALE_EPOCH = "stale member epoch"
 METADATA_TOO_LARGE = "offset metadata too large"
+NOT_AUTHORISED = "not authorised"
 
 
 class Member:
@@ -67,6 +68,8 @@ class Group:
         self.epoch = 0
         #: The broker's limit of what is told with an offset; a test may lower it.
         self.metadata_units = METADATA_UNITS
+        #: Called whenever offsets were committed, for whoever judges them.
+        self.on_stored: Callable[[], None] = lambda: None
         #: Commits that came outside of transactions.
         self.plain_commits = 0
         self._numbers = 0
@@ -123,6 +126,7 @@ class Group:
     def store(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """These are committed."""
         self.offsets.update((key, Committed(offset, text)) for key, (offset, text) in offsets.items())
+        self.on_stored()
 
     def _assign(self) -> None:
         self.epoch += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from redrive.core.commands import Commit, Refusal
 from redrive.core.record import RawRecord, TopicPartition
 from redrive.runtime.ports import Committed, Fetched, GroupEvents, SourceProblem
-from redrive.sim.groups import Group, Member, Membership, refusal_of
+from redrive.sim.groups import NOT_AUTHORISED, Group, Member, Membership, refusal_of
 
 if TYPE_CHECKING:
     from redrive.sim.cluster import SimCluster
@@ -171,7 +171,9 @@ class SimSource:
         keys = [
             key
             for key, position in self._positions.items()
-            if position is not None and key not in self._paused
+            if position is not None
+            and key not in self._paused
+            and key.topic not in self._cluster.faults.silent_topics
         ]
         self._turn += 1 + self._cluster.chance.below(len(keys))
         fetched: Fetched = []
@@ -211,6 +213,8 @@ class SimSource:
         if refusal is not None:
             return dict.fromkeys(offsets, refusal_of(refusal))
         refused = self._group.refused(Membership(self._group, self.member, epoch), offsets)
+        topics = self._cluster.faults.next_refused_topics({key.topic for key in offsets})
+        refused.update((key, NOT_AUTHORISED) for key in offsets if key.topic in topics)
         self._group.store({key: value for key, value in offsets.items() if key not in refused})
         return {key: refusal_of(why) for key, why in refused.items()}
 

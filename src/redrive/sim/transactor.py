@@ -30,10 +30,10 @@ class OpenTransaction:
 
     def commit(self) -> None:
         """All of it is there."""
-        if self.group is not None:
-            self.group.store(self.offsets)
         for log in {log: None for log, _ in self.records}:
             log.end_transaction(self)
+        if self.group is not None:
+            self.group.store(self.offsets)
 
     def abort(self) -> None:
         """Nothing of it ever was."""
