@@ -14,8 +14,8 @@ from tests.explore.world import Story, play, script_of
 
 #: Worlds that a process plays at a time; the first of them is watched.
 CHUNK = 25
-#: A world that takes longer has lost itself: that is a finding, too.
-_PATIENCE_S = 30
+#: A world that takes longer, of the processor's time, has lost itself: that is a finding, too.
+_PATIENCE_S = 20
 
 
 class Tally:
@@ -106,13 +106,13 @@ def _patience() -> Iterator[None]:
     def lose_it(*_: object) -> None:
         raise TimeoutError("a world doesn't come to its end")
 
-    before = signal.signal(signal.SIGALRM, lose_it)
-    signal.alarm(_PATIENCE_S)
+    before = signal.signal(signal.SIGVTALRM, lose_it)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _PATIENCE_S)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _batches(starts: Iterator[int], size: int) -> Iterator[list[int]]:
