@@ -58,8 +58,8 @@ PROMISES = {
         "NoneType",
     ),
     "a new group passes what nobody has read": Plant(
-        "runtime/pump.py",
-        'latest = [key for key in new if self._settings.starts.get(key.topic) == "latest"]',
+        "runtime/starting.py",
+        'latest = [key for key in new if self._at.get(key.topic) == "latest"]',
         "latest = list(new)",
         (_EARLY_RECORDS,),
         r"\[\], 3\) == \(\[1, 2, 3\], 3",

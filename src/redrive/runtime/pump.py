@@ -32,13 +32,13 @@ from redrive.core.pausing import Pausing
 from redrive.core.plan import Now
 from redrive.core.readings import copied
 from redrive.core.record import TopicPartition
-from redrive.core.starts import Start, start_at_committed
 from redrive.core.transacting import Transacting
 from redrive.core.transactions import Aborted, Fenced
 from redrive.errors import ListenerStopped, PortError
 from redrive.runtime.checkups import Checkups
 from redrive.runtime.clock import Clock
 from redrive.runtime.ports import Cluster, Executor, Sink, Source, SourceProblem, Transactor
+from redrive.runtime.starting import Starter
 
 #: Nothing can wake a poll: this is how long a stop, or the first record of an idle service, may wait for the pump.
 IDLE_POLL_MS = 100.0
@@ -101,7 +101,7 @@ class Pump:
         #: Monotonic time of the last step: the pump is alive while it moves.
         self.stepped_mono_ms = clock.mono_ms()
         self._source, self._sink, self._executor, self._cluster = source, sink, executor, cluster
-        self._clock, self._settings, self._identity = clock, settings, identity
+        self._clock, self._settings = clock, settings
         self._notices, self._transactor, self._checkups = notices, transactor, checkups
         self._performers: dict[type[Command], Callable[[Any], None]] = {
             Run: executor.submit,
@@ -113,9 +113,9 @@ class Pump:
             Report: report,
             AskHealth: self._ask_health,
         }
+        self._starter = Starter(engine, source, cluster, settings.starts, identity, report)
         self._never = threading.Event()
-        self._polled_mono_ms = clock.mono_ms()
-        self._answers_mono_ms = 0.0
+        self._polled_mono_ms, self._answers_mono_ms = clock.mono_ms(), 0.0
         #: Assigned, but nobody could tell yet where they begin; and those whose next offset is gone.
         self._unstarted, self._cut = set[TopicPartition](), set[TopicPartition]()
         self._ask_mono_ms = 0.0
@@ -368,25 +368,7 @@ class Pump:
     # -- starting partitions -------------------------------------------------------------------------------------
 
     def _begin(self, keys: Sequence[TopicPartition], timeout_s: float) -> None:
-        committed = self._source.committed(keys, timeout_s)
-        starts: dict[TopicPartition, Start] = {}
-        for key, at in committed.items():
-            if at.offset is None:
-                continue
-            starts[key] = start_at_committed(at.offset, at.metadata, self._identity(key.topic))
-        starts.update(self._suspected(starts))
-        new = [key for key, at in committed.items() if at.offset is None]
-        latest = [key for key in new if self._settings.starts.get(key.topic) == "latest"]
-        try:
-            self._learn_partitions(keys)
-            starts.update((key, Start(None)) for key in new if key not in latest)
-            starts.update(self._starts_at_end(latest, timeout_s))
-            starts = self._with_ends(starts)
-        except PortError as error:
-            self.report(Report("start-unknown", {"error": str(error)}))
-            starts = {
-                key: start for key, start in starts.items() if key.topic not in self.engine.parked_topics
-            }
+        starts = self._starter.starts_of(keys, timeout_s)
         self._unstarted.difference_update(starts)
         self.engine.assigned(starts)
         self._source.start_at({key: start.offset for key, start in starts.items()})
@@ -394,62 +376,6 @@ class Pump:
             self._unstarted.update(unanswered)
             self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
             self._source.keep_waiting(unanswered)
-
-    def _with_ends(self, starts: dict[TopicPartition, Start]) -> dict[TopicPartition, Start]:
-        """Of parked partitions, which must be read to their end before their source starts: where that is."""
-        parked = [key for key in starts if key.topic in self.engine.parked_topics]
-        if not parked:
-            return starts
-        ends, begins = (self._cluster.offsets(parked, which) for which in ("latest", "earliest"))
-        missing = {key for key in parked if key not in ends}
-        found = {key: start for key, start in starts.items() if key not in missing}
-        for key in ends:
-            begins_at = max(starts[key].offset or 0, begins.get(key, 0))
-            found[key] = msgspec.structs.replace(starts[key], end=ends[key] if ends[key] > begins_at else 0)
-        return found
-
-    def _suspected(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, Start]:
-        """
-        Those whose owner before ended uncleanly, with where they end now: beyond that it has run nothing. Where nobody tells
-        it the guard does without.
-        """
-        ours = self.engine.caution.guard.nonce
-        unclean = [key for key, start in starts.items() if start.ledger.nonce not in ("", ours)]
-        if not unclean:
-            return {}
-        try:
-            ends = self._cluster.offsets(unclean, "latest")
-        except PortError:
-            return {}
-        return {key: msgspec.structs.replace(starts[key], ran_to=end) for key, end in ends.items()}
-
-    def _learn_partitions(self, keys: Sequence[TopicPartition]) -> None:
-        """A topic may have grown since the start: where a retry goes depends on the numbers of both."""
-        if any(key.partition >= self.engine.partitions.get(key.topic, 0) for key in keys):
-            found = self._cluster.describe()
-            self.engine.partitions.update((name, topic.partitions) for name, topic in found.items())
-
-    def _starts_at_end(self, keys: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, Start]:
-        """
-        Where partitions begin that the group has never committed, for `start="latest"`; those that nobody can tell yet
-        are left out.
-
-        At their end only in topics of which nothing is committed: a partition that was added later holds records that
-        nobody has read.
-        """
-        at_end = {topic for topic in {key.topic for key in keys} if not self._was_committed(topic, timeout_s)}
-        ends = self._cluster.offsets([key for key in keys if key.topic in at_end], "latest")
-        starts = {key: Start(None) for key in keys if key.topic not in at_end}
-        return starts | {key: Start(end) for key, end in ends.items()}
-
-    def _was_committed(self, topic: str, timeout_s: float) -> bool:
-        keys = [TopicPartition(topic, number) for number in range(self.engine.partitions.get(topic, 0))]
-        answers = self._source.committed(keys, timeout_s)
-        if any(at.offset is not None for at in answers.values()):
-            return True
-        if len(answers) < len(keys):
-            raise PortError(f"{topic}: the group's committed offsets are not told yet", retriable=True)
-        return False
 
     def _ask_again(self) -> None:
         self._ask_mono_ms = self._clock.mono_ms() + ASK_AGAIN_MS
