@@ -419,10 +419,11 @@ def replayed_pair():
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_source_and_its_replays_are_in_one_commit_whichever_it_is_sent_for(which):
     pair = replayed_pair()
-    commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
-    commits.due([], Now(0, 0))
-    commits.hasten([pair[which]], Now(1, 1))
-    assert commits.due(pair, Now(1, 1)).offsets.keys() == keys_of(pair)
+    at = Coordinator(pair).run(1_000)
+    for lane in pair:
+        lane.offsets.close(0)
+    at.commits.hasten([pair[which]], at.now)
+    assert at.commits.due(pair, at.now).offsets.keys() == keys_of(pair)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -442,9 +443,67 @@ def test_while_a_source_is_refused_nothing_is_told_of_its_replays():
     at = Coordinator([*pair, lane_of(7)])
     at.refuses = lambda offsets: [source.key] if source.key in offsets else ()
     at.run(5_000)
-    replays.offsets.close(0)
-    at.run(5_000)
-    assert at.is_behind(pair) == [source.key, replays.key]
+    assert replays.key not in at.stored
     at.refuses = lambda offsets: ()
     at.run(5_000)
     assert at.is_behind(pair) == []
+
+
+class Replaying(Coordinator):
+    """At each tick a replay is handled, which frees the record of the same number in the source."""
+
+    def __init__(self):
+        self.source, self.replays = self.pair = replayed_pair()
+        super().__init__([self.replays, self.source, lane_of(7)])
+        self._offsets = iter(range(0, 1_000_000, 500))
+        self.before_tick = self._handle
+
+    def _handle(self):
+        offset = next(self._offsets)
+        for lane in self.pair:
+            lane.offsets.close(offset)
+
+    def answer(self, commit):
+        super().answer(commit)
+        freed = self.stored.get(self.source.key, (0,))[0]
+        assert self.stored.get(self.replays.key, (0,))[0] <= freed, "a hole that nothing frees"
+
+    def is_told(self, ms=10_000):
+        """Whether all that was handled is told, at the latest after so long."""
+        self.before_tick = lambda: None
+        self.run(ms)
+        return [self.stored[lane.key][0] == lane.offsets.frontier for lane in self.pair] == [True, True]
+
+
+@pytest.mark.parametrize("whose", [{"orders.replay"}, {"orders", "orders.replay"}, set()])
+def test_no_replay_is_told_before_what_it_freed_whichever_of_both_is_refused_for_a_while(whose):
+    at = Replaying()
+    for _ in range(3):
+        at.refuses = lambda offsets: {key for key in offsets if key.partition == 0 and key.topic in whose}
+        at.run(3_000)
+        at.refuses = lambda offsets: ()
+        at.run(3_000)
+    assert at.stored[at.replays.key][0] > 0
+    assert at.is_told()
+
+
+def test_where_a_broker_takes_shorter_texts_only_no_replay_is_told_before_what_it_freed():
+    at = Replaying()
+    at.is_too_large = True
+    at.refuses = lambda offsets: {key for key, (_, text) in offsets.items() if len(text) > 500}
+    at.run(5_000)
+    assert at.is_told()
+
+
+def test_the_last_commits_tell_of_replays_at_the_end_and_by_themselves():
+    pairs = []
+    for number in range(130):
+        source, replays = replayed_pair()
+        for lane in (source, replays):
+            lane.key = lane.key._replace(partition=number)
+        pairs += [replays, source]
+    chunks = Commits(INTERVAL_MS, RECORDS, lambda topic: topic).final(pairs)
+    topics = [{key.topic for key in chunk} for chunk in chunks]
+    assert topics == sorted(topics, key=lambda names: names == {"orders.replay"})
+    assert {len(names) for names in topics} == {1}
+    assert sum(map(len, chunks)) == 260

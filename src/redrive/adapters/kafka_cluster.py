@@ -35,6 +35,9 @@ from redrive.errors import PortError
 from redrive.runtime.ports import Committed, NewTopic, TopicInfo
 
 _OFFSET_TRIES = 20
+#: A broker that was just started knows all topics within a second.
+_ID_TRIES = 20
+_ID_PAUSE_S = 0.1
 #: Who leads which partition is told in milliseconds, or not now.
 _LEARN_S = 1.0
 #: How the ids of librdkafka's mock clusters begin. They have no controller, so all that is asked of one times out.
@@ -243,16 +246,24 @@ class KafkaCluster:
             raise _port_error(error) from error
 
     def _topic_ids(self, topics: list[str]) -> Mapping[str, str]:
-        if not topics:
-            return {}
-        futures = self.client.describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)
-        ids = {}
-        for name, future in futures.items():
-            try:
-                ids[name] = str(future.result().topic_id)
-            except KafkaException:
-                continue  # mock clusters and old brokers don't tell; the topic's name stands in for it
-        return ids
+        """
+        The ids of topics that a broker named. Another one, just started, may not know them yet: then it is asked again. Raises
+        PortError: with a stand-in for an id, what a commit says would be taken for another topic's.
+        """
+        found: dict[str, str] = {}
+        for left in reversed(range(_ID_TRIES)):
+            asked = TopicCollection([name for name in topics if name not in found])
+            futures = self.client.describe_topics(asked, request_timeout=self._timeout_s) if topics else {}
+            for name, future in futures.items():
+                try:
+                    found[name] = str(future.result().topic_id)
+                except KafkaException as error:
+                    if not left:
+                        raise _port_error(error) from error
+            if len(found) == len(topics):
+                return found
+            self.client.poll(_ID_PAUSE_S)
+        return found
 
     def _configs(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
         """Of those topics that this user may ask about."""

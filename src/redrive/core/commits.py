@@ -89,6 +89,9 @@ class Commits:
         self._chunk_chars = CHUNK_CHARS
         #: Refusals in a row of partitions that are sent alone, in the order of their turns.
         self._suspects: dict[TopicPartition, int] = {}
+        #: The longest text that the broker took, and sources that were told of before their replays because of a longer one.
+        self._taken_chars = 0
+        self._went_first: set[TopicPartition] = set()
         self._round: deque[Lane] = deque()
 
     def ended(self, count: int) -> None:
@@ -181,6 +184,7 @@ class Commits:
         for key, (lane, said) in self._sent.items():
             if key not in failed:
                 lane.acked, lane.acked_mono_ms = said.snapshot, now.mono_ms
+                self._taken_chars = max(self._taken_chars, len(said.snapshot[1]))
                 lane.heads.confirm(said.heads)
                 if lane.watch is not None:
                     lane.watch.acked(said.ledger, now.mono_ms)
@@ -218,10 +222,11 @@ class Commits:
     def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
         """
         What last, synchronous commits of these lanes must say; lanes with nothing new are left out. Twins that stay are told of,
-        too, and then once more.
+        too, and then once more. Replays come in commits of their own, the last ones: nothing may be told of them where one
+        before was refused.
         """
         chunks: list[dict[TopicPartition, Snapshot]] = []
-        chars = CHUNK_CHARS + 1
+        chars, is_of_replays = CHUNK_CHARS + 1, False
         going = dict.fromkeys(lanes)
         twins = dict.fromkeys(lane.twin for lane in going if lane.twin is not None)
         for lane in sorted(going | twins, key=lambda lane: lane.frees):
@@ -229,9 +234,10 @@ class Commits:
                 continue
             snapshot = said.snapshot
             chars += len(snapshot[1]) + _ENTRY_CHARS
-            if chars > CHUNK_CHARS:
+            if chars > CHUNK_CHARS or lane.frees > is_of_replays:
                 chunks.append({})
                 chars = len(snapshot[1]) + _ENTRY_CHARS
+            is_of_replays = lane.frees
             chunks[-1][lane.key] = snapshot
         return chunks
 
@@ -262,16 +268,18 @@ class Commits:
 
     def _told_with_twin(self, lane: Lane, going: Collection[Lane]) -> tuple[dict[Lane, _Said], bool]:
         """
-        What is to be told of a lane and of its twin, and whether that is all. Where both don't fit into one commit the source is
-        told first: then a crash between the two repeats a replay, and leaves no hole that nothing frees. For the same reason nothing
-        is told of replays while the source is refused.
+        What is to be told of a lane and of its twin, and whether that is all. No replay is told before what it freed in the source,
+        else a crash would leave a hole there that nothing frees: both go together; the source first where that may not do, as
+        it is too much for one commit, or a longer text than any that the broker took so far; and nothing is told of replays
+        while their source is refused.
         """
-        lanes = [lane]
         twin = lane.twin
-        if lane.frees and twin is not None and twin.key in self._suspects:
-            return {}, True
-        if twin is not None and not self._suspects.keys() & {lane.key, twin.key}:
-            lanes = [twin, lane] if lane.frees else [lane, twin]
+        if lane.frees and twin is not None:
+            lanes = [] if twin.key in self._suspects else [twin, lane]
+        elif twin is None or self._suspects.keys() & {lane.key, twin.key}:
+            lanes = [lane]
+        else:
+            lanes = [lane, twin]
         told = {
             each: said
             for each in lanes
@@ -279,10 +287,19 @@ class Commits:
             and each.key not in self._sent
             and (said := self._changed(each, is_last=each in going)) is not None
         }
-        if len(told) < 2 or _chars_of(told.values()) <= self._chunk_chars:
-            return told, True
-        source = next(iter(told))
-        return {source: told[source]}, False
+        source = lanes[0] if lanes else lane
+        if len(told) == 2 and self._goes_first(source, told):
+            return {source: told[source]}, False
+        return told, True
+
+    def _goes_first(self, source: Lane, told: Mapping[Lane, _Said]) -> bool:
+        if _chars_of(told.values()) > self._chunk_chars:
+            return True
+        # Once, and not as long as it grows: the replays would wait for ever.
+        is_longer = len(told[source].snapshot[1]) > self._taken_chars
+        is_first = is_longer and source.key not in self._went_first
+        (self._went_first.add if is_first else self._went_first.discard)(source.key)
+        return is_first
 
     def _changed(self, lane: Lane, *, is_last: bool = False) -> _Said | None:
         if not lane.offsets.started:
