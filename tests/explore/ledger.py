@@ -11,6 +11,7 @@ from redrive.core.record import TopicPartition
 from redrive.runtime.ports import Committed
 from redrive.sim.records import SimRecord
 from tests.explore.committed import Reader
+from tests.explore.sent_back import SentBack
 from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
 from tests.explore.shop import AWAY, BEGAN, FAILED, HANDLED, MAILS, Run, Shop
 from tests.explore.steps import Kind, Step
@@ -53,9 +54,7 @@ class Ledger:
         #: Handlers wanted nothing more of them.
         self.skipped: set[str] = set()
         self.discarded: set[str] = set()
-        #: As the how manieth they were sent back, first and last, until such a replay has come to an end.
-        self._sent_back: dict[str, tuple[int, int]] = {}
-        self._replays = 0
+        self.sent_back = SentBack()
         #: Failed since what the handler calls was away.
         self.away: Counter[str] = Counter()
         #: Failures that may count as no attempt, for the same reason.
@@ -129,12 +128,10 @@ class Ledger:
         self.unclean += kind.is_unclean or (self._is_mute and step.kind in ("start", "stop", "thaw"))
         self.posted_on |= step.kind == "clock" and step.number < -1_000
 
-    def note_replays(self, events: list[str]) -> None:
-        """An operator sends letters of these back, in this order."""
-        for event in events:
-            self._replays += 1
-            first, _ = self._sent_back.get(event, (self._replays, 0))
-            self._sent_back[event] = first, self._replays
+    def note_discards(self, events: list[str]) -> None:
+        """An operator has discarded letters of these."""
+        self.discarded.update(events)
+        self.sent_back.discarded(events)
 
     def note_death(self) -> None:
         """A process died of a record."""
@@ -293,7 +290,7 @@ class Ledger:
                 self._through.add(run.event)
             elif run.is_replay:
                 # Its letter is on its way.
-                self._sent_back.pop(run.event, None)
+                self.sent_back.ended(run.event)
 
     def _is_last_failure(self, run: Run, account: Account) -> bool:
         if run.what == AWAY and self._shape.declares_outages:
@@ -318,7 +315,7 @@ class Ledger:
 
     def _replay_ended(self, event: str) -> None:
         self._ended_again.add(event)
-        self._sent_back.pop(event, None)
+        self.sent_back.ended(event)
 
     def _check_health(self, run: Run) -> None:
         """Where a function says that all is away, no record is tried from the moment in which its listener knows of an outage."""
@@ -357,9 +354,11 @@ class Ledger:
             not_through = [other for other in ahead if not self._is_passed_by_replay(other, run)]
         else:
             if account.listener.after == "divert":
-                # The last letter of a key is the one that is waited for: it followed the others.
+                # The last letter of a key is the one that is waited for: it followed the others, and its replay those of others.
                 letters = [other for other in ahead if self.dead[other]]
-                ahead = [other for other in ahead if not self.dead[other]] + letters[-1:]
+                is_ahead = self.sent_back.is_before_the_last_word
+                sent = [other for other in letters[:-1] if is_ahead(other, letters[-1])]
+                ahead = [other for other in ahead if not self.dead[other]] + sent + letters[-1:]
             not_through = [other for other in ahead if not self._is_passed(other)]
         if not_through:
             raise Broken("order", f"{run.event} began before {not_through[0]} was through")
@@ -382,14 +381,14 @@ class Ledger:
 
     def _is_passed_by_replay(self, event: str, run: Run) -> bool:
         """
-        The same for a record that was sent back: it waits for those that were sent back before it, until they are handled or
-        letters again. Who sends back only a later one wants it so.
+        The same for a record that was sent back: it waits for those that were sent back before it, until they are handled; or
+        letters again, where it isn't diverted then. Who sends back only a later one wants it so.
         """
-        at, own = self._sent_back.get(event), self._sent_back.get(run.event)
         # Of garbage nobody sees a run, and its letter may be on its way.
-        if self._is_passed(event) or own is None or self.sent[event].task is None:
+        if self._is_passed(event) or self.sent[event].task is None:
             return True
-        return self.dead[event] > 0 if at is None else at[1] > own[0]
+        follows = self.sent[event].listener.after == "divert"
+        return self.sent_back.may_pass(run.event, event, is_letter=self.dead[event] > 0, follows=follows)
 
     def _check_attempt(self, run: Run, listener: ListenerShape) -> None:
         event, replays = run.event, self._shop.replays[run.event]

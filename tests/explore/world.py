@@ -105,14 +105,14 @@ class World:
         job, events = self.operator.job("replay", most)
         # Before they are sent: their handlers are to know it.
         self.shop.replays.update(events)
-        self.ledger.note_replays(events)
+        self.ledger.sent_back.sent(events)
         job.replay()
 
     def discard(self, most: int | None) -> None:
         """An operator discards letters."""
         job, events = self.operator.job("discard", most)
         job.discard()
-        self.ledger.discarded.update(events)
+        self.ledger.note_discards(events)
 
     def _after_round(self, number: int) -> bool:
         """The pump of this process has made a round. Whether it dies now."""

@@ -108,3 +108,27 @@ def test_diverted_records_follow_their_dead_letter_and_are_replayed_in_their_ord
         until(lambda: at.of(b"a")[-1:] == [b"6"], "the key goes on")
         at.await_end(at.source, f"{at.source}.replay")
     assert at.of(b"a") == [b"1", b"1", b"1", b"2", b"3", b"5", b"6"]
+
+
+def test_a_replay_that_becomes_a_dead_letter_again_is_followed_by_later_ones_over_a_restart(kafka):
+    at = Ledgers(kafka.bootstrap, "divert")
+    at.bad.add(b"1")
+    at.send((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
+    with running(at.app()):
+        until(lambda: at.letters() == [b"1", b"2", b"3"], "all of the key are put aside")
+        code, report = at.operate("replay", "--limit", "2")
+        assert (code, report["sent"]) == (0, 2)
+        until(lambda: at.letters()[3:] == [b"1", b"2"], "the first one dies again, the second one follows it")
+    at.ran.clear()
+    with running(at.app()):
+        code, report = at.operate("replay", "--limit", "1")
+        assert (code, report["sent"]) == (0, 1)
+        until(lambda: at.letters()[5:] == [b"3"], "the third one follows after a restart")
+        assert at.of(b"a") == []
+        at.bad.clear()
+        code, report = at.operate("replay", "--all")
+        assert (code, report["sent"]) == (0, 3)
+        at.send((b"a", b"4"))
+        until(lambda: at.of(b"a")[-1:] == [b"4"], "the key goes on")
+        at.await_end(at.source, f"{at.source}.replay")
+    assert at.of(b"a") == [b"1", b"2", b"3", b"4"]

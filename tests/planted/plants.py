@@ -15,6 +15,7 @@ _LADDER = f"{_EDGES}::test_each_tier_of_the_ladder_runs_before_a_record_becomes_
 
 _LANES = "tests/sim/test_engine_lanes.py"
 _AFTERMATH = "tests/sim/test_aftermath.py"
+_AGAIN = "tests/sim/test_replayed_again.py"
 _PARKING = "tests/sim/test_parking.py"
 _PARKED_MODEL = "tests/core/test_parking.py"
 _LETTERS = "tests/app/test_on_dead_letter.py"
@@ -256,8 +257,8 @@ PLANTS = {
     ),
     "frees a blocked key before its replay was handled": Plant(
         "core/aftermath.py",
-        "            runs.append((wake_ms, record))\n",
-        "            runs.append((wake_ms, record))\n            self.handled(record)\n",
+        "                lane.twin.recalled.add(record.key())\n",
+        "                lane.twin.recalled.add(record.key())\n                self.handled(lane, record)\n",
         (f"{_AFTERMATH}::test_a_replay_that_fails_again_waits_in_front_and_blocks_again",),
         r"\[(2, 1|1, 2)\]",
     ),
@@ -281,6 +282,27 @@ PLANTS = {
         ":",
         (f"{_AFTERMATH}::test_diverted_records_follow_their_dead_letter_until_all_of_them_are_replayed",),
         "True.*False|diverted",
+    ),
+    "lets later replays pass one that died again": Plant(
+        "core/lane.py",
+        'return after == "divert" if self.frees else self.tier is None and after != "release"',
+        'return self.tier is None and after != "release"',
+        (f"{_AGAIN}::test_replays_that_were_under_way_behind_it_follow_it_too",),
+        r"\[1, 1, 2",
+    ),
+    "lets a replay stand behind those that followed it": Plant(
+        "core/aftermath.py",
+        "place[0] == its_place[0] and place < its_place",
+        "False",
+        (f"{_AGAIN}::test_its_next_replay_goes_ahead_of_those_that_were_sent_before_it",),
+        r"\[\[?1\]?, ",
+    ),
+    "heeds a discard before the replays ahead of it": Plant(
+        "core/aftermath.py",
+        "                lane.heads.notes.add(record.offset())\n",
+        "                lane.heads.notes.add(record.offset())\n                self.handled(lane, record)\n",
+        (f"{_AGAIN}::test_a_discard_of_a_later_letter_waits_until_it_is_through",),
+        r"\[3\]",
     ),
     "leaves a key blocked whose letter was discarded": Plant(
         "deadletters/selection.py",

@@ -187,5 +187,4 @@ class Caution:
 
 def _can_be_pulled(lane: Lane) -> bool:
     """Whether the named record needn't wait until those before it are through."""
-    stays = lane.tier is None and lane.listener.plan.policy.after_dead_letter != "release"
-    return lane.is_apart and not stays and not lane.is_paused
+    return lane.is_apart and not lane.keeps_holes and not lane.is_paused

@@ -79,7 +79,7 @@ class Engine:
         self.notices = Heeding(
             self._outbox, self.successors, self._waiting, self._rests, self.lanes, self.listeners
         )
-        self._aftermath = Aftermath(self.lanes, self.successors, plan.translator)
+        self._aftermath = Aftermath(self.lanes, self.successors, self.commits, plan.translator)
         self._identity = identity
         self.parks = Parks(self.lanes, self.successors, self._rests, self._outbox, self.commits)
         self.parked_topics = frozenset(listener.plan.parked for listener in self.listeners) - {""}

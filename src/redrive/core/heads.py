@@ -24,9 +24,11 @@ class Heads:
         "_must_tell",
         "_told",
         "_told_most",
+        "closing",
         "dues_ms",
         "dying",
         "freed",
+        "notes",
     )
 
     def __init__(self, restored: Mapping[int, Head]) -> None:
@@ -39,6 +41,10 @@ class Heads:
         self.dying: set[int] = set()
         #: Those of them for which nobody is to wait.
         self.freed: set[int] = set()
+        #: Holes of which a replay was handled: what it emits is on its way, and closes them.
+        self.closing: set[int] = set()
+        #: Of a replay partition: what isn't to run, but tells in its turn that a dead letter was resolved.
+        self.notes: set[int] = set()
         #: When records may begin that failed elsewhere, by what their headers say: no commit has to tell it.
         self.dues_ms: dict[int, int] = {}
         self._told: Mapping[int, Head] | None = None
@@ -48,10 +54,10 @@ class Heads:
         return len(self._heads.keys() | self.dying) if self.dying else len(self._heads)
 
     def __bool__(self) -> bool:
-        return bool(self._heads or self.dying or self.dues_ms)
+        return bool(self._heads or self.dying or self.dues_ms or self.notes)
 
     def __contains__(self, offset: int) -> bool:
-        return offset in self._heads or offset in self.dues_ms
+        return offset in self._heads or offset in self.dues_ms or offset in self.dying or offset in self.notes
 
     def get(self, offset: int) -> Head | None:
         """What is known of a record."""
@@ -74,6 +80,8 @@ class Heads:
         """The record is finished."""
         self.dying.discard(offset)
         self.freed.discard(offset)
+        self.closing.discard(offset)
+        self.notes.discard(offset)
         self.dues_ms.pop(offset, None)
         if self._heads.pop(offset, None) is not None:
             self._envelopes.pop(offset, None)
@@ -104,7 +112,7 @@ class Heads:
 
     def wait_of(self, offset: int, now_ms: float) -> int | None:
         """Until when a record must not run: -1 until a commit was confirmed; None when it may run now."""
-        if offset in self.dying:
+        if offset in self.dying or offset in self.notes:
             return NEVER_MS
         head = self._heads.get(offset)
         if head is None:

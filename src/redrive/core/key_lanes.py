@@ -19,6 +19,8 @@ from redrive.core.schedule import NEVER_MS
 LOOKED_AT_MOST = 1_000
 #: What a record is put into line by.
 LaneKey = Callable[[RawRecord], Hashable]
+#: Whether a record that comes into a lane stands before another one that is there.
+GoesBefore = Callable[[RawRecord, RawRecord], bool]
 
 
 def lane_key(order: Order, blocking: Blocking | None) -> LaneKey | None:
@@ -72,7 +74,17 @@ class KeyLanes:  # size: what happens to lanes, a method each
     `looks_behind`.
     """
 
-    __slots__ = ("_heads", "_key_of", "_lanes", "_ready", "_resting", "held", "looks_behind", "waiting")
+    __slots__ = (
+        "_heads",
+        "_key_of",
+        "_lanes",
+        "_ready",
+        "_resting",
+        "goes_before",
+        "held",
+        "looks_behind",
+        "waiting",
+    )
 
     def __init__(self, key_of: LaneKey, heads: Heads, *, looks_behind: bool = False) -> None:
         self._key_of = key_of
@@ -85,6 +97,7 @@ class KeyLanes:  # size: what happens to lanes, a method each
         self.looks_behind = looks_behind
         #: Keys of which nothing runs from here: their lanes rest without end.
         self.held: Container[Hashable] | None = None
+        self.goes_before: GoesBefore | None = None
 
     def __len__(self) -> int:
         """How many lanes there are."""
@@ -101,8 +114,8 @@ class KeyLanes:  # size: what happens to lanes, a method each
         return len(self._resting)
 
     def add(self, records: Iterable[RawRecord]) -> None:
-        """Put records in line, ascending, behind those that are there."""
-        lanes, key_of, ready = self._lanes, self._key_of, self._ready
+        """Put records in line, ascending, behind those that are there, but for those that one `goes_before`."""
+        lanes, key_of, ready, goes_before = self._lanes, self._key_of, self._ready, self.goes_before
         count = 0
         for record in records:
             key = key_of(record)
@@ -112,7 +125,10 @@ class KeyLanes:  # size: what happens to lanes, a method each
                 ready.append(lane)
             elif self.looks_behind:
                 self.wake(lane)
-            lane.queue.append(record)
+            if goes_before is None:
+                lane.queue.append(record)
+            else:
+                _add(lane.queue, record, goes_before)
             count += 1
         self.waiting += count
 
@@ -128,8 +144,8 @@ class KeyLanes:  # size: what happens to lanes, a method each
         """
         Take up to `most` records of lanes in their turn, from each as many as fit: a worker handles them one after another.
 
-        `may_start`: only offsets below it. `only_heads`: only records that failed before, while lanes of held keys rest as ever;
-        woken lanes are the first in turn.
+        `may_start`: only offsets below it. `only_heads`: only records that failed before, or that such ones wait for, while lanes
+        of held keys rest as ever; woken lanes are the first in turn.
         `rest(lane, due_ms)` is told of each lane whose front waits until then; -1: until a commit has told what is known of it.
         """
         taken = Taken()
@@ -139,7 +155,7 @@ class KeyLanes:  # size: what happens to lanes, a method each
             if len(taken.records) >= most:
                 break
             lane = ready.popleft()
-            if only_heads and heads.get(lane.queue[0].offset()) is None and not self._is_held(lane):
+            if only_heads and not self._has_turn(lane) and not self._is_held(lane):
                 later.append(lane)
                 continue
             if (heads or self.held is not None) and self._must_rest(lane, now_ms, rest):
@@ -162,11 +178,17 @@ class KeyLanes:  # size: what happens to lanes, a method each
             if self._must_rest(lane, now_ms, rest):
                 continue
             ready.append(lane)
-            offset = lane.queue[0].offset()
-            if only_heads and self._heads.get(offset) is None:
+            if only_heads and not self._has_turn(lane):
                 continue
+            offset = lane.queue[0].offset()
             lowest = offset if lowest is None else min(lowest, offset)
         return lowest
+
+    def _has_turn(self, lane: KeyLane) -> bool:
+        """Whether it waits for a record that failed, which has its room in commits."""
+        if self.goes_before is None:
+            return self._heads.get(lane.queue[0].offset()) is not None
+        return any(record.offset() in self._heads for record in lane.queue)
 
     def _must_rest(self, lane: KeyLane, now_ms: float, rest: Callable[[KeyLane, int], None]) -> bool:
         if self._is_held(lane):
@@ -199,6 +221,12 @@ class KeyLanes:  # size: what happens to lanes, a method each
         if lane in self._resting:
             self._resting.discard(lane)
             self._ready.appendleft(lane)
+
+    def bring_forward(self, lane: KeyLane, record: RawRecord) -> None:
+        """A record of a lane that rests is its first from now on."""
+        lane.queue.remove(record)
+        lane.queue.appendleft(record)
+        self.wake(lane)
 
     def lane_at(self, offset: int, key: bytes | None) -> KeyLane | None:
         """The lane of the record at this offset, with this key, while there is one."""
@@ -248,7 +276,10 @@ class KeyLanes:  # size: what happens to lanes, a method each
     def put_back(self, records: list[RawRecord], lanes: list[KeyLane]) -> None:
         """Records of a run that did not run, or that wait to run again, stand first in their lanes as before. `home` follows."""
         for record, lane in zip(reversed(records), reversed(lanes), strict=True):
-            lane.queue.appendleft(record)
+            if self.goes_before is None:
+                lane.queue.appendleft(record)
+            else:
+                _put_back(lane.queue, record, self.goes_before)
         self.waiting += len(records)
 
     def pull(self, is_meant: Callable[[RawRecord], bool]) -> list[RawRecord]:
@@ -282,3 +313,18 @@ class KeyLanes:  # size: what happens to lanes, a method each
         """What no worker has, in no order."""
         for lane in self._lanes.values():
             yield from lane.queue
+
+
+def _add(queue: deque[RawRecord], record: RawRecord, goes_before: GoesBefore) -> None:
+    at = len(queue)
+    while at and goes_before(record, queue[at - 1]):
+        at -= 1
+    queue.insert(at, record)
+
+
+def _put_back(queue: deque[RawRecord], record: RawRecord, goes_before: GoesBefore) -> None:
+    """Behind those that came meanwhile and go before it."""
+    at = 0
+    while at < len(queue) and goes_before(queue[at], record):
+        at += 1
+    queue.insert(at, record)

@@ -103,7 +103,7 @@ class Lane:
         #: The lanes by key, where there are such.
         self.keys = _key_lanes(listener.plan, self.heads)
         #: Whether its records free what waits for dead letters; then nothing runs without `twin`, the source's partition.
-        self.frees = listener.plan.policy.after_dead_letter != "release" and bool(tier and not tier.delay_ms)
+        self.frees = listener.plan.policy.after_dead_letter != "release" and key.topic == listener.plan.replay
         #: Of these two partitions each is the other's. They are committed together: were only one told that a replay was
         #: handled, a crash would leave a hole that nothing frees, or run the replay after what waited for it.
         self.twin: Lane | None = None
@@ -174,12 +174,27 @@ class Lane:
         lane = self.keys.lane_at(offset, key)
         if offset >= self.offsets.settled:
             self.offsets.restore(offset)
-        elif lane is not None and self.keys.drop(lane, offset):
-            self.listener.queued -= 1
-        self.finish(offset)
+        if lane is not None:
+            self.drop(lane, offset)
+        else:
+            self.finish(offset)
         if not self.is_blocked(key):
             self.recalled.discard(key)
         self.make_ready()
+
+    @property
+    def keeps_holes(self) -> bool:
+        """Whether what dies stays in front of its lane, as a hole, and those behind it wait or follow it."""
+        after = self.listener.plan.policy.after_dead_letter
+        return after == "divert" if self.frees else self.tier is None and after != "release"
+
+    def holes_in_line(self, key: bytes | None) -> list[RawRecord]:
+        """The holes in the lane of this key, where that is known."""
+        lane = None if self.keys is None or not self.heads else self.keys.get(key)
+        return [] if lane is None else list(filter(self._is_hole, lane.queue))
+
+    def _is_hole(self, record: RawRecord) -> bool:
+        return record.offset() in self.heads.dying or self.heads.is_dead(record.offset())
 
     @property
     def misses_source(self) -> bool:
@@ -199,11 +214,14 @@ class Lane:
 
     def drop_front(self, lane: KeyLane) -> None:
         """The first record of a lane is finished without a run."""
-        if self.keys is not None:
-            offset = lane.queue[0].offset()
-            self.finish(offset)
-            self.keys.drop(lane, offset)
-            self.listener.queued -= 1
+        self.drop(lane, lane.queue[0].offset())
+
+    def drop(self, lane: KeyLane, offset: int) -> None:
+        """A record of a lane is finished without a run."""
+        self.finish(offset)
+        if self.keys is not None and self.keys.drop(lane, offset):
+            self.wakes_ms.pop(offset, None)
+            self.listener.queued -= self.tier is None
 
     @property
     def knows_parked(self) -> bool:

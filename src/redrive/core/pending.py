@@ -1,5 +1,6 @@
 """A write on its way: of which record, and what is to be done when it is there."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from redrive.core.emitting import Emission, Emitted
@@ -44,8 +45,8 @@ class Pending:
         #: What the record's handler emits, instead of a copy; and, where each is written by itself, which one this is.
         self.emitted: Emitted | None = None
         self.emission: Emission | None = None
-        #: Of a replay: the dead letter, by partition and offset, that others wait for until this is written.
-        self.frees: tuple[Lane, int] | None = None
+        #: Of what becomes of a replay: the holes, by partition and offset, that are closed when this is written.
+        self.frees: Sequence[tuple[Lane, int]] = ()
         #: Of a copy that is to wait in the parked topic: the pair of partitions.
         self.parked: Parked | None = None
         self.step = 0
@@ -63,4 +64,15 @@ class Pending:
     @property
     def misses_source(self) -> bool:
         """Whether what this frees is elsewhere by now."""
-        return self.frees is not None and not self.frees[0].alive
+        return any(not lane.alive for lane, _ in self.frees)
+
+    def will_free(self) -> None:
+        """It is on its way: until it is written nothing more follows what died."""
+        for lane, hole in self.frees:
+            if lane.heads.is_dead(hole):
+                lane.heads.closing.add(hole)
+
+    def free(self) -> None:
+        """It is written: what waited for these holes goes on."""
+        for lane, hole in self.frees:
+            lane.free(hole, self.record.key())

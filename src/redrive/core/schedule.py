@@ -44,6 +44,11 @@ class Window:
             heapq.heappush(self._heap, (wake_ms, self._sequence, record))
         self.held_bytes += len(record) + RECORD_OVERHEAD_BYTES
 
+    @property
+    def latest_ms(self) -> int:
+        """What was held in turn wakes no later than this; 0 for nothing."""
+        return self._fifo[-1][0] if self._fifo else 0
+
     def next_wake_ms(self) -> int:
         """When the next record must be looked at; `NEVER_MS` when none is held."""
         first = self._fifo[0][0] if self._fifo else NEVER_MS

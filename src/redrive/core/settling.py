@@ -109,12 +109,9 @@ class Settling:
             for offset in finished:
                 lane.parked.finished(offset)
         if lane.frees:
-            self._free(records, finished)
-
-    def _free(self, records: list[RawRecord], finished: set[int]) -> None:
-        for record in records:
-            if record.offset() in finished:
-                self._aftermath.handled(record)
+            for record in records:
+                if record.offset() in finished:
+                    self._aftermath.handled(lane, record)
 
     def _route(self, run: Run, failed: Failed, now: Now) -> Fate:
         run.lane.held.discard(failed.record.offset())
@@ -132,7 +129,7 @@ class Settling:
             run.lane.listener.died_of(failed.failure.type, now.mono_ms)
             run.is_held = self._aftermath.dies(run.lane, failed.record)
         elif fate == "skipped" and run.lane.frees:
-            self._aftermath.handled(failed.record)
+            self._aftermath.handled(run.lane, failed.record)
         return fate
 
     def again(self, lane: Lane, again: Again, now: Now) -> None:

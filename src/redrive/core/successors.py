@@ -21,7 +21,7 @@ from redrive.core.listener_state import Stopped
 from redrive.core.notices import Notice, write_end
 from redrive.core.pending import Pending
 from redrive.core.plan import Now
-from redrive.core.record import RawRecord, event_id_of, headers_of
+from redrive.core.record import RawRecord, TopicPartition, event_id_of, headers_of
 from redrive.core.router import DeadLetter, Drop, Hold, Reason, Retry, Stop, decide, tier_for
 from redrive.core.transactions import Transactions
 from redrive.core.translator import PLAIN, Translator
@@ -110,13 +110,19 @@ class Successors:
         hops = min(envelope.hops + 1, MAX_COUNT)
         self._send(lane, record, msgspec.structs.replace(envelope, hops=hops), topic)
 
-    def divert(self, lane: Lane, record: RawRecord, hole: int, now: Now) -> None:
-        """Let a record that didn't run follow the dead letter of its key at offset `hole`."""
+    def divert(
+        self, lane: Lane, record: RawRecord, hole: int, now: Now, outdated: Iterable[int] = ()
+    ) -> None:
+        """Let a record that didn't run follow the dead letter of its key at offset `hole`. `outdated`: holes that go then."""
         plan = lane.listener.plan
         lane.listener.counters.dead[Reason.DIVERTED] += 1
+        is_replay = lane.tier is not None
         envelope = msgspec.structs.replace(
-            source_envelope(record, plan.id_header),
+            envelope_of(record, self._translator)[0]
+            if is_replay
+            else source_envelope(record, plan.id_header),
             group=self._group,
+            due_ms=None,
             last_failed_ms=int(now.wall_ms),
             failure_message=f"not handled: it waited for {lane.key.topic}/{lane.key.partition}/{hole}, which died",
             reason=Reason.DIVERTED,
@@ -124,7 +130,7 @@ class Successors:
             replay_topic=plan.replay,
             holds="key",
         )
-        self._send(lane, record, envelope, plan.dlq)
+        self._send(lane, record, envelope, plan.dlq, outdated)
 
     def park(self, lane: Lane, record: RawRecord, envelope: Envelope, parked: "Parked") -> None:
         """Write a copy that waits in the parked topic; the record stays first in its lane until all in-sync replicas have it."""
@@ -140,6 +146,7 @@ class Successors:
         pending = Pending(lane, record, NO_ENVELOPE, lane.listener.plan.state)
         pending.note = write_end(lane.key, record.offset(), notice, int(now.wall_ms))
         pending.frees = self._freed_by(lane, record)
+        pending.will_free()
         self._begin(pending)
 
     def emit(self, lane: Lane, emitted: Emitted) -> None:
@@ -151,6 +158,7 @@ class Successors:
             pending = Pending(lane, emitted.record, NO_ENVELOPE, emitted.emissions[0].topic)
             pending.is_dead_letter, pending.emitted, pending.emission = False, emitted, emission
             pending.frees = frees
+            pending.will_free()
             self._begin(pending)
 
     def refused(self) -> list[Pending]:
@@ -174,11 +182,10 @@ class Successors:
                 pending.parked.answered(pending)
             elif pending.is_dead_letter:
                 lane.letter_written(record, int(now.wall_ms))
+                pending.free()
             elif pending.emitted is None or pending.emitted.was_last():
                 lane.finish(record.offset())
-                if pending.frees is not None:
-                    source, hole = pending.frees
-                    source.free(hole, record.key())
+                pending.free()
 
     def _refused(self, pending: Pending, refusal: Refusal, now: Now) -> None:
         """The write failed: judge it when it was too large by itself, else try again later."""
@@ -236,10 +243,10 @@ class Successors:
         )
         fields = {**_failure_fields(lane, failed, action.reason), "event_id": envelope.event_id}
         self._outbox.append(Report("dead-letter", fields))
-        if lane.tier is None and holds:
+        if lane.keeps_holes and holds:
             then = "wait" if plan.policy.after_dead_letter == "block" else "become dead letters too"
             self._outbox.append(Report("lane-blocked", {**fields, "blocking": holds, "then": then}))
-        self._send(lane, failed.record, envelope, plan.dlq)
+        self._send(lane, failed.record, envelope, plan.dlq, self.holes_of(lane, failed.record))
 
     def _too_large(self, pending: Pending, now: Now) -> None:
         """One oversize record fails its whole batch, so it is judged only after it was sent alone."""
@@ -296,8 +303,17 @@ class Successors:
         )
         self._produce(pending)
 
-    def _send(self, lane: Lane, record: RawRecord, envelope: Envelope, topic: str) -> None:
-        self._begin(Pending(lane, record, envelope, topic))
+    def _send(
+        self,
+        lane: Lane,
+        record: RawRecord,
+        envelope: Envelope,
+        topic: str,
+        outdated: Iterable[int] = (),
+    ) -> None:
+        pending = Pending(lane, record, envelope, topic)
+        pending.frees = [(lane, hole) for hole in outdated]
+        self._begin(pending)
 
     def _begin(self, pending: Pending) -> None:
         pending.lane.writes.began(pending.record)
@@ -317,17 +333,27 @@ class Successors:
         pending.lane.window.hold(0, pending.record)
         pending.lane.make_ready()
 
-    def _freed_by(self, lane: Lane, record: RawRecord) -> tuple[Lane, int] | None:
-        """Which dead letter others wait for until this record, a replay of it, is through; None where it is none."""
+    def _freed_by(self, lane: Lane, record: RawRecord) -> list[tuple[Lane, int]]:
+        """The holes for which others wait until this record, a replay, is through: in the source, and among the replays."""
         if not lane.frees or lane.twin is None:
+            return []
+        place = self.place_of(record)
+        if place is None or place[0] != lane.twin.key:
+            return []
+        return [(lane.twin, place[1]), *((lane, hole) for hole in self.holes_of(lane, record))]
+
+    def holes_of(self, lane: Lane, record: RawRecord) -> list[int]:
+        """The offsets of the holes in this replay partition that the same source record has left there."""
+        if not lane.frees or (place := self.place_of(record)) is None:
+            return []
+        return [hole.offset() for hole in lane.holes_in_line(record.key()) if self.place_of(hole) == place]
+
+    def place_of(self, record: RawRecord) -> tuple[TopicPartition, int] | None:
+        """Where the source has a replayed record, by partition and offset; None where nobody says it."""
+        said, _ = envelope_of(record, self._translator)
+        if said.source_partition is None or said.source_offset is None:
             return None
-        envelope, _ = envelope_of(record, self._translator)
-        place = (envelope.source_topic, envelope.source_partition)
-        return (
-            None
-            if envelope.source_offset is None or place != lane.twin.key
-            else (lane.twin, envelope.source_offset)
-        )
+        return TopicPartition(said.source_topic, said.source_partition), said.source_offset
 
     def _produce(self, pending: Pending) -> None:
         record, key = pending.record, pending.lane.key

@@ -139,19 +139,24 @@ class Taking:
 
     def _fill(self, lane: Lane, keys: KeyLanes, most: int, now: Now) -> None:
         """Put a tier's due records into line."""
-        if lane.tier is not None and keys.waiting < most:
+        if lane.tier is None:
+            return
+        # What waits for a person takes nobody's place.
+        still = len(lane.heads) + len(lane.heads.notes) if lane.frees else 0
+        if keys.waiting - still < most:
             due = lane.window.take(now.wall_ms, most)
             if lane.frees:
-                due = self._aftermath.arrived(lane, due)
+                self._aftermath.arrived(lane, (record for _, record in due))
             lane.wakes_ms.update((record.offset(), wake_ms) for wake_ms, record in due)
             keys.add(record for _, record in due)
 
     def _is_full(self, lane: Lane) -> bool:
-        """Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits."""
-        return (
-            lane.listener.plan.policy.blocking is not None
-            and len(lane.heads) + lane.runs >= self._commits.heads_most
-        )
+        """
+        Each run may leave one more record waiting, and all of them must fit into a commit: beyond that the partition waits.
+        Where replays wait for holes of their own partition, half of that is for those of them that close one.
+        """
+        most = self._commits.heads_most // (2 if lane.frees else 1)
+        return lane.listener.plan.policy.blocking is not None and len(lane.heads) + lane.runs >= most
 
     def _rest_in(self, lane: Lane, now: Now) -> Callable[[KeyLane, int], None]:
         def rest(key_lane: KeyLane, wake_ms: int) -> None:

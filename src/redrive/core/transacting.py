@@ -138,9 +138,7 @@ def _as_if_written(claims: Mapping[Lane, Collection[int]], now_ms: int) -> Gener
 
 
 def _claims_of(unit: Unit) -> list[tuple[Lane, int]]:
-    """What is finished when this is written: its own record, and the dead one of which that is a replay."""
+    """What is finished when this is written: its own record, and the holes that it closes."""
     pending: Pending = unit[0].token
-    claims = [(pending.lane, pending.record.offset())]
-    if (frees := pending.frees) is not None and frees[0].heads.is_dead(frees[1]):
-        claims.append(frees)
-    return claims
+    holes = [(lane, hole) for lane, hole in pending.frees if lane.heads.is_dead(hole)]
+    return [(pending.lane, pending.record.offset()), *holes]

@@ -77,7 +77,9 @@ class WaitingRoom:
                     counters.duplicates += 1
                     continue
                 marks[mark] = wake_ms
-            (window if wake_ms == due_ms else lane.reposts).hold(wake_ms, record)
+            room = window if wake_ms == due_ms else lane.reposts
+            # Replays come as they were sent, whatever the clocks of their senders said.
+            room.hold(max(wake_ms, room.latest_ms) if lane.frees else wake_ms, record)
             held.append(record.offset())
         lane.offsets.open(held)
         lane.offsets.settle(end)
