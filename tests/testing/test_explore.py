@@ -4,7 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, get_args
@@ -285,6 +285,15 @@ def test_a_world_that_does_not_come_again_is_told_as_such():
     assert "played once more it was another world" in story
 
 
+def _counting() -> App:
+    app = App("shop")
+
+    @app.listener("orders")
+    def count(number: int) -> None: ...
+
+    return app
+
+
 def _stopping() -> App:
     app = App("shop")
     app.listener("orders", name="pay", give_up="stop")(lambda order: None)
@@ -305,6 +314,68 @@ def test_none_at_all_is_refused(option):
 def test_an_unknown_fault_is_refused_with_those_there_are():
     with pytest.raises(ValueError, match=r"\['fire'\].*'crash', 'rebalance'"):
         explore(pays_without_a_key, outside=Outside, send=[], faults=["fire"])
+
+
+async def _says_nothing(world: World[None]) -> bool:
+    return False
+
+
+def _yields(world: World[None]) -> Iterator[bool]:
+    yield False
+
+
+async def _yields_and_awaits(world: World[None]) -> AsyncIterator[bool]:
+    yield False
+
+
+@pytest.mark.parametrize(
+    ("invariant", "given"),
+    [
+        (_says_nothing, "coroutine"),
+        (lambda world: asyncio.sleep(0, result=False), "coroutine"),
+        (_yields, "generator"),
+        (_yields_and_awaits, "async_generator"),
+    ],
+)
+def test_an_invariant_that_is_never_run_is_refused(invariant, given):
+    with pytest.raises(
+        ValueError, match=rf"invariant=…\) gives a {given}, which is never run: write a plain function"
+    ):
+        explore(_counting, send=[NewRecord("orders", 1)], invariant=invariant)
+
+
+def test_an_iterator_is_what_is_sent_in_every_world():
+    explored = explore(_counting, send=(NewRecord("orders", number) for number in range(4)), worlds=3)
+    assert explored.sent == 12
+
+
+def test_what_is_no_record_is_refused():
+    with pytest.raises(TypeError, match=r"gives \{'id': 1\}: write NewRecord"):
+        explore(_counting, send=[{"id": 1}])
+
+
+@pytest.mark.parametrize(
+    ("send", "why"),
+    [
+        (
+            [NewRecord("orders", "{")],
+            "3 records.*orders/./0 is a dead letter, poison: redrive.errors.DecodeError: Expected",
+        ),
+        ([], "0 records, so nothing was checked: send gives none"),
+    ],
+)
+def test_worlds_in_which_no_handler_ran_fail(send, why):
+    with pytest.raises(AssertionError, match=f"no handler ran in any of 3 worlds with {why}"):
+        explore(_counting, send=send, worlds=3)
+
+
+@pytest.mark.parametrize(
+    ("app_factory", "told"),
+    [(_counting(), "takes a function that makes the app"), (lambda: None, "gave None")],
+)
+def test_what_makes_no_app_is_refused(app_factory, told):
+    with pytest.raises(TypeError, match=told):
+        explore(app_factory, send=[NewRecord("orders", 1)])
 
 
 def test_a_record_for_a_topic_that_is_not_there_is_no_finding():

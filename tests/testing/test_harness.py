@@ -487,3 +487,37 @@ def test_a_partition_that_appears_later_is_read_from_its_beginning(redrive_harne
         topic.grow(2)
     harness.send("orders", {"id": 1}, partition=1)
     assert [run.value["id"] for run in harness.handled] == [0, 1]
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 1.5])
+def test_a_topic_without_a_whole_partition_is_refused(partitions):
+    with pytest.raises(ValueError, match=rf"Harness\(partitions={partitions}\): a whole number, at least 1"):
+        Harness(_failing_app(), partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("app", "told"),
+    [
+        (None, r"Harness\(None\) takes an App, or a function"),
+        (lambda: None, "is to make an App, but gave None"),
+    ],
+)
+def test_what_is_no_app_is_refused(app, told):
+    with pytest.raises(TypeError, match=told):
+        Harness(app)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"headers": {"a": 1}}, "headers: a: 1 can't be sent"),
+        ({"headers": {1: "a"}}, r"\(1, 'a'\) is no header"),
+        ({"headers": ["ab"]}, "'ab' is no header"),
+        ({"key": 7}, "key: 7 can't be sent"),
+    ],
+)
+def test_what_no_producer_can_send_is_refused(redrive_harness, options, told):
+    harness = redrive_harness(_failing_app())
+    with pytest.raises(TypeError, match=told):
+        harness.send("orders", {"id": 7}, **options)
+    assert harness.failed == []

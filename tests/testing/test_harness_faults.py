@@ -57,9 +57,20 @@ def test_a_rebalance_in_order_repeats_nothing(redrive_harness):
     assert sorted(run.value for run in harness.handled) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_rebalance_to_nothing_is_refused(redrive_harness):
-    with pytest.raises(ValueError, match="at least one process"):
-        redrive_harness(_app()).rebalance(to=0)
+@pytest.mark.parametrize("to", [0, 1.5])
+def test_a_rebalance_to_no_whole_process_is_refused(redrive_harness, to):
+    with pytest.raises(ValueError, match=rf"to={to}.*at least one process"):
+        redrive_harness(_app()).rebalance(to=to)
+
+
+@pytest.mark.parametrize("place", [-1, 2, 0.5])
+@pytest.mark.parametrize("change", ["stop", "kill", "lose", "cut_off"])
+def test_a_place_without_a_process_is_refused(redrive_harness, change, place):
+    harness = redrive_harness(_app())
+    harness.rebalance(to=2)
+    with pytest.raises(ValueError, match=f"no process is at place {place}: 2 run"):
+        getattr(harness.workers, change)(place)
+    assert [worker.number for worker in harness.workers.running] == [0, 1]
 
 
 def test_a_crash_of_several_processes_is_that_of_the_oldest(redrive_harness):

@@ -30,7 +30,12 @@ def test_worlds(redrive_explore):
     app = App("shop")
     app.listener("orders", name="pay")(lambda order: None)
     seeds = []
-    explored = redrive_explore(lambda: app, send=lambda chance: seeds.append(chance.random()) or [], worlds=3, steps=0)
+
+    def orders(chance):
+        seeds.append(chance.random())
+        return [NewRecord("orders", 1)]
+
+    explored = redrive_explore(lambda: app, send=orders, worlds=3, steps=0)
     print("played", explored.worlds, seeds[0])
 """
 

@@ -24,15 +24,19 @@ class VirtualClock:
         self.horizon_mono_ms = float("inf")
 
     def now(self) -> Now:
+        """Both times at once."""
         return Now(self._wall_ms, self._mono_ms)
 
     def wall_ms(self) -> float:
+        """What a clock on the wall says, in epoch milliseconds: dues and timestamps go by it. Begins on 2027-01-15, 08:00 UTC."""
         return self._wall_ms
 
     def mono_ms(self) -> float:
+        """Milliseconds since the clock began; `step_wall` doesn't change it."""
         return self._mono_ms
 
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        """Gives whether the event is set; if it isn't, both clocks have moved by `timeout_ms`, but not beyond the horizon."""
         if not event.is_set():
             self.pass_time(timeout_ms)
         return event.is_set()
@@ -51,7 +55,10 @@ class VirtualClock:
             self.horizon_mono_ms = horizon_ms
 
     def advance(self, ms: float) -> None:
-        """Move both clocks forward. Raises ValueError for a negative `ms`: only the wall clock can go back."""
+        """
+        Move both clocks forward. Nobody does what becomes due in it: `Harness.advance` lets the app. Raises ValueError for a
+        negative `ms`: only the wall clock can go back.
+        """
         if ms < 0:
             raise ValueError(f"advance({ms}): time goes forward; step_wall steps the wall clock alone")
         self._wall_ms += ms

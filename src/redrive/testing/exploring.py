@@ -11,9 +11,10 @@ from redrive.errors import ListenerError
 from redrive.runtime.declaration import ResolvedApp
 from redrive.sim.cluster import SimCluster
 from redrive.testing.faults import Fault, Step
-from redrive.testing.harness import Harness
+from redrive.testing.harness import Harness, made
 from redrive.testing.promises import Broken
 from redrive.testing.shrinking import shrunk
+from redrive.testing.values import check_counts
 from redrive.testing.worlds import Game, Sending, Story, World, play, script
 
 S = TypeVar("S")
@@ -99,10 +100,15 @@ def explore(
     `Settings(breaker=False)`, since an outage that never ends would hold records for ever.
 
     Raises AssertionError for a world in which something doesn't hold, with the shortest story of it that was found and
-    what plays it again; ListenerError for an app that can't be run, or that has a listener with `give_up="stop"`, with
-    which a world has no end; ValueError for options that can't be; SettingsError and TopologyError as `Harness` does.
+    what plays it again, and where no handler ran in any world, so that nothing was checked; ListenerError for an app that
+    can't be run, or that has a listener with `give_up="stop"`, with which a world has no end; ValueError and TypeError for
+    what can't be, such as a coroutine as invariant; SettingsError and TopologyError as `Harness` does.
     """
-    _check(worlds=worlds, workers=workers, partitions=partitions)
+    if not callable(app_factory):
+        raise TypeError(
+            f"explore({app_factory!r}) takes a function that makes the app, for each process anew"
+        )
+    check_counts("explore", worlds=worlds, workers=workers, partitions=partitions)
     make_outside: Callable[[], Any] = outside or (lambda: None)
     make_app: Callable[[Any], App] = app_factory if outside is not None else lambda _: app_factory()
     settings = settings or Settings(bootstrap_servers="sim:9092", breaker=False)
@@ -110,7 +116,7 @@ def explore(
     game = Game(
         make_app=make_app,
         outside=make_outside,
-        send=send,
+        send=send if callable(send) else tuple(send),  # an iterator is at its end after the first world
         invariant=invariant,
         steps=steps,
         workers=workers,
@@ -125,26 +131,29 @@ def explore(
 
 
 def _explored(game: Game[Any], seeds: range) -> Explored:
-    explored = Explored(0, 0, 0, 0, Counter())
+    explored, unrun = Explored(0, 0, 0, 0, Counter()), ""
     for seed in seeds:
         story = play(game, seed, script(game, seed))
         if story.broken is not None:
             raise _failure(game, seed, story, story.broken)
-        explored = _with(explored, story)
+        explored, unrun = _with(explored, story), unrun or story.unrun
+    if not explored.handled and not explored.failed:
+        raise AssertionError(_nothing_ran(explored, unrun))
     return explored
 
 
-def _check(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"explore({name}={count}): at least 1")
+def _nothing_ran(explored: Explored, unrun: str) -> str:
+    why = (
+        unrun or "they went to no listener, or were dropped undecoded" if explored.sent else "send gives none"
+    )
+    return f"no handler ran in any of {explored.worlds} worlds with {explored.sent} records, so nothing was checked: {why}"
 
 
 def _looked_at(
     make_app: Callable[[], App], topics: Collection[str], settings: Settings
 ) -> tuple[ResolvedApp, list[str]]:
     """What processes will run, and the topics that it writes to. Raises what is wrong with it."""
-    app = make_app().resolve()
+    app = made(make_app).resolve()
     if stopping := [each for each in app.listeners if each.give_up == "stop"]:
         told = "explore() can't play it: with give_up='stop' a world has no end; give the app another one in tests"
         raise ListenerError([(each.where, told) for each in stopping])

@@ -1,7 +1,7 @@
 """An app under test, on a cluster in memory."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -31,7 +31,18 @@ from redrive.runtime.provisioning import carry_out, compare, with_source_partiti
 from redrive.sim.clock import VirtualClock
 from redrive.sim.cluster import SimCluster
 from redrive.sim.records import SimRecord
-from redrive.testing.values import Begun, FailedRun, Handled, Headers, LetterRun, Waiting, to_bytes
+from redrive.testing.values import (
+    Begun,
+    FailedRun,
+    Handled,
+    Headers,
+    LetterRun,
+    Waiting,
+    check_counts,
+    to_bytes,
+    to_headers,
+    to_key,
+)
 from redrive.testing.watching import watched
 from redrive.testing.workers import Workers
 
@@ -53,7 +64,8 @@ class Harness:
     `clock`, `cluster` and `workers` are the simulated ones, for tests of faults: `harness.cluster.is_down = True`,
     `harness.cluster.faults.refuse_writes("orders.dlq", 3)`, `harness.clock.step_wall(-60_000)`, `harness.workers.cut_off(1)`.
 
-    Raises ListenerError for an app that can't be run, as one without listeners; SettingsError, TopologyError.
+    Raises ListenerError for an app that can't be run, as one without listeners; SettingsError, TopologyError; TypeError for
+    what is no app; ValueError for less than one partition.
     """
 
     def __init__(
@@ -65,6 +77,7 @@ class Harness:
         seed: int | None = None,
         cluster: SimCluster | None = None,
     ) -> None:
+        check_counts("Harness", partitions=partitions)
         self.cluster = cluster or SimCluster(VirtualClock(), seed=seed)
         self.handled: list[Handled] = []
         self.failed: list[FailedRun] = []
@@ -72,7 +85,7 @@ class Harness:
         self.history: list[Begun | Handled | FailedRun] = []
         self.letter_runs: list[LetterRun] = []
         make = _maker(app)
-        self._app = make().resolve()
+        self._app = made(make).resolve()
         self._settings = _settings_of(self._app, settings)
         self._create_topics(partitions)
         # What can be done at once is done at once: a transaction doesn't wait for others.
@@ -112,15 +125,15 @@ class Harness:
         Write a record as any producer would, and let the app do at once what it can.
 
         `value`: bytes and None as they are, text as UTF-8, all else (dict, dataclass, pydantic, msgspec) as JSON.
-        `partition`: by default by the key, as Java's producers do. Raises TopologyError when there is no such topic.
+        `partition`: by default by the key, as Java's producers do. Raises TopologyError when there is no such topic,
+        PortError when it has no such partition, TypeError for a key or headers that can't be sent.
         """
         self._require(topic)
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
         record = self.cluster.append(
             topic,
             to_bytes(value),
-            key=key.encode() if isinstance(key, str) else key,
-            headers=[(name, text.encode() if isinstance(text, str) else text) for name, text in pairs],
+            key=to_key(key),
+            headers=to_headers(headers),
             partition=partition,
         )
         self.workers.settle()
@@ -184,12 +197,12 @@ class Harness:
         `rebalance(to=2)` and then `rebalance(to=1)` moves every partition. By default two, the fewest that share.
 
         A partition is at one process: with fewer of them than `to` (`Harness(app, partitions=…)`) some processes have none.
-        Raises ValueError for less than 1.
+        Raises ValueError for what isn't a whole number of 1 or more.
         """
         self._require()
-        if to < 1:
+        if not isinstance(to, int) or to < 1:
             raise ValueError(
-                f"rebalance(to={to}): at least one process; harness.workers.stop() ends the last one, too"
+                f"rebalance(to={to!r}): a whole number, at least one process; harness.workers.stop() ends the last one, too"
             )
         while len(self.workers.running) < to:
             self.workers.start()
@@ -284,7 +297,7 @@ class Harness:
 
         def make_watched(worker: int) -> ResolvedApp:
             return watched(
-                first.pop() if first else make().resolve(),
+                first.pop() if first else made(make).resolve(),
                 began=partial(self._note_begun, worker),
                 ended=partial(self._note, worker),
                 letter_ended=self._note_letter,
@@ -346,8 +359,20 @@ class Harness:
         self.letter_runs.append(LetterRun(name, value, letter, self.clock.wall_ms(), error))
 
 
+def made(make: Callable[[], App]) -> App:
+    """The app for a process. Raises TypeError where it is none."""
+    app = make()
+    if not isinstance(app, App):
+        raise TypeError(f"{make!r} is to make an App, but gave {app!r}")
+    return app
+
+
 def _maker(app: App | Callable[[], App]) -> Callable[[], App]:
-    return (lambda: app) if isinstance(app, App) else app
+    if isinstance(app, App):
+        return lambda: app
+    if not callable(app):
+        raise TypeError(f"Harness({app!r}) takes an App, or a function that makes one")
+    return app
 
 
 def _settings_of(app: ResolvedApp, settings: Settings | None) -> Settings:

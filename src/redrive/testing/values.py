@@ -92,3 +92,32 @@ def to_bytes(value: Any) -> bytes | None:
     if hasattr(value, "model_dump_json"):  # pydantic, without importing it
         return str(value.model_dump_json()).encode()
     return msgspec.json.encode(value)
+
+
+def to_key(key: bytes | str | None) -> bytes | None:
+    """A record's key as a producer would write it: text as UTF-8. Raises TypeError for what is neither that nor bytes."""
+    return _raw(key, "key")
+
+
+def to_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """A record's headers as a producer would write them. Raises TypeError for a name that isn't text, or another value."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise TypeError(f"headers: {pair!r} is no header; write a dict, or pairs of a name and a value")
+    return [(name, _raw(value, f"headers: {name}")) for name, value in pairs]
+
+
+def _raw(given: bytes | str | None, what: str) -> bytes | None:
+    if isinstance(given, str):
+        return given.encode()
+    if given is None or isinstance(given, bytes):
+        return given
+    raise TypeError(f"{what}: {given!r} can't be sent; give bytes, text or None")
+
+
+def check_counts(what: str, **counts: int) -> None:
+    """Raises ValueError for what isn't a whole number of 1 or more. `what`: what is told to be called with them."""
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"{what}({name}={count!r}): a whole number, at least 1")

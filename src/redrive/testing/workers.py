@@ -24,7 +24,7 @@ class Worker(NamedTuple):
 class Workers:
     """
     The processes of one app on a simulated cluster, all in the test's own thread. A `place` is one among those that run, the
-    oldest first.
+    oldest first; ValueError where there is none.
 
     `make_app` gives what the process of that number runs; `plan` and `letter_plan` are those of its groups.
     """
@@ -88,6 +88,7 @@ class Workers:
 
     def lose(self, place: int = 0) -> None:
         """The group gives a process up that lives: it hears of that when it polls next, and joins again."""
+        self._require(place)
         for process in self.running[place].groups:
             self._cluster.expel(process.source)
 
@@ -96,6 +97,7 @@ class Workers:
         The brokers hear nothing of a process, nor it of them. After 45 s its group gives it up; what its handlers are at
         goes on.
         """
+        self._require(place)
         worker = self.running.pop(place)
         for process in worker.groups:
             self._cluster.kill(process.source)
@@ -148,8 +150,16 @@ class Workers:
         ]
         return dues_ms if timer_ms is None else [*dues_ms, timer_ms]
 
+    def _require(self, place: int) -> None:
+        """Raises ValueError where no process is at that place."""
+        if not isinstance(place, int) or not 0 <= place < len(self.running):
+            raise ValueError(
+                f"no process is at place {place!r}: {len(self.running)} run, and 0 is the oldest one's place"
+            )
+
     def _end(self, place: int, how: Callable[[Process], None]) -> None:
         """That process is no more. The app's lifespan ends last."""
+        self._require(place)
         worker = self.running.pop(place)
         try:
             for process in reversed(worker.groups):

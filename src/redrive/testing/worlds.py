@@ -1,5 +1,6 @@
 """One world of `explore`: what happens in it, what is checked, and how it is told."""
 
+import inspect
 import random
 import traceback
 from collections import Counter
@@ -31,6 +32,10 @@ _CALM_LOOK_MS = 10_000.0
 _QUIET_STEPS = 30
 #: So many runs are told of one step.
 _RUNS_TOLD = 12
+
+
+class NothingChecked(ValueError):
+    """What a test gave to `explore` would let every world pass."""
 
 
 class World(Generic[S]):
@@ -72,7 +77,8 @@ class Game(NamedTuple, Generic[S]):
 class Story(NamedTuple):
     """
     What became of a world. `broken`: what didn't hold; None: all did. `lines`: what happened, step by step; `runs`: how many
-    handlers ended well, and how many didn't; `faults`: how often which fault happened.
+    handlers ended well, and how many didn't; `faults`: how often which fault happened. `unrun`: where no handler ran, what
+    became of a record.
     """
 
     steps: Sequence[Step]
@@ -80,12 +86,19 @@ class Story(NamedTuple):
     lines: Sequence[str]
     runs: tuple[int, int]
     faults: Counter[str]
+    unrun: str
 
 
 def script(game: Game[S], seed: int) -> list[Step]:
-    """What happens in the world of that seed: processes start, and records are sent between drawn steps."""
+    """
+    What happens in the world of that seed: processes start, and records are sent between drawn steps. Raises TypeError for
+    what isn't a record.
+    """
     chance = random.Random(seed)
-    records = game.send(chance) if callable(game.send) else game.send
+    records = list(game.send(chance) if callable(game.send) else game.send)
+    for record in records:
+        if not isinstance(record, NewRecord):
+            raise TypeError(f"explore(send=…) gives {record!r}: write NewRecord(topic, value)")
     sends = [Step(SEND, record=record) for record in records]
     others = draw(chance, game.faults, game.targets, game.steps)
     is_send = [True] * len(sends) + [False] * len(others)
@@ -95,7 +108,9 @@ def script(game: Game[S], seed: int) -> list[Step]:
 
 
 def play(game: Game[S], seed: int, steps: Sequence[Step]) -> Story:
-    """Let these steps happen in the world of that seed, and then all come to its end. Raises TopologyError."""
+    """
+    Let these steps happen in the world of that seed, and then all come to its end. Raises TopologyError, NothingChecked.
+    """
     outside = game.outside()
     cluster = SimCluster(VirtualClock(), seed=seed)
     for topic in game.topics:
@@ -111,7 +126,7 @@ def play(game: Game[S], seed: int, steps: Sequence[Step]) -> Story:
         player.end()
     except Broken as error:
         broken = error
-    except TopologyError:  # what is sent goes to a topic that isn't there
+    except (TopologyError, NothingChecked):  # wrong is the test: it sends to no topic, or checks nothing
         raise
     except Exception as error:  # whatever is raised by redrive, a lifespan or a decoder is a finding, too
         broken = Broken(f"raised {type(error).__name__}", f"raised {error!r}")
@@ -120,7 +135,14 @@ def play(game: Game[S], seed: int, steps: Sequence[Step]) -> Story:
         harness.workers.close(in_order=False)
     player.tell_runs()
     runs = len(harness.handled), len(harness.failed)
-    return Story(steps, broken, player.lines, runs, player.faults)
+    unrun = "" if broken or any(runs) else _unrun(harness)
+    return Story(steps, broken, player.lines, runs, player.faults, unrun)
+
+
+def _unrun(harness: Harness) -> str:
+    for letter in harness.dead_letters:
+        return f"{letter.source} is a dead letter, {letter.reason}: {letter.failure_type}: {letter.failure_message}"
+    return ""
 
 
 def _said_by(error: Exception) -> str:
@@ -193,6 +215,13 @@ class _Player(Generic[S]):
             raise Broken(f"invariant: {type(error).__name__}", _said_by(error)) from error
         if said is False:
             raise Broken("invariant", "the invariant says False")
+        if inspect.isawaitable(said) or inspect.isgenerator(said) or inspect.isasyncgen(said):
+            if inspect.iscoroutine(said):
+                said.close()  # else Python says that it was never awaited
+            raise NothingChecked(
+                f"explore(invariant=…) gives a {type(said).__name__}, which is never run: write a plain function (def, "
+                "without yield) that says False, or raises, when something doesn't hold"
+            )
 
     # -- telling -------------------------------------------------------------------------------------------------
 
