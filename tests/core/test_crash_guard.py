@@ -343,10 +343,21 @@ def test_a_partition_that_comes_back_with_a_name_of_ours_has_the_process_until_a
     assert (other.is_free, other.bound(0), guard.turn) == (True, 0, back)
     back.acked(back.ledger(OffsetMap(100)), 5_200.0)
     assert (other.bound(0) > 0, guard.turn) == (True, None)
-    # Nobody has waited for long because of it.
-    assert not back.may_run_alone(100, 0, 5_200.0)
-    back.acked(back.ledger(OffsetMap(100)), 5_201.0)
-    assert back.may_run_alone(100, 0, 5_201.0)
+    assert not back.may_run_alone(100, 0, 5_200.0 + UNUSED_MS)
+    back.acked(back.ledger(OffsetMap(100)), 5_300.0)
+    assert back.may_run_alone(100, 0, 5_300.0)
+
+
+def test_where_the_commit_that_would_take_a_name_back_is_refused_the_others_go_on_after_ten_seconds():
+    guard = CrashGuard(OURS, [])
+    guard.watch(ORDERS, Ledger(OURS, 2, 900, 2_000, 120), 100)
+    other = guard.watch(TopicPartition("orders", 1), NO_LEDGER, 0)
+    other.acked(other.ledger(OffsetMap(0)), 0.0)
+    may_start = {}
+    for ms in (0.0, 9_999.0, 10_000.0):
+        guard.tick(ms)
+        may_start[ms] = other.bound(0) > 0
+    assert may_start == {0.0: False, 9_999.0: False, 10_000.0: True}
 
 
 def test_a_partition_that_comes_back_with_a_name_waits_for_a_suspect_at_work_and_has_the_process_then():

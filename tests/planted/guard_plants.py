@@ -65,6 +65,15 @@ GUARD_PLANTS = {
         ),
         "assert",
     ),
+    "waits for ever for a commit that takes a name back": Plant(
+        "core/crash_guard.py",
+        "                watch.let_go()\n",
+        "                pass\n",
+        (
+            f"{_GUARD}::test_where_the_commit_that_would_take_a_name_back_is_refused_the_others_go_on_after_ten_seconds",
+        ),
+        "10000.0: False",
+    ),
     "runs the named record again": Plant(
         "core/engine.py",
         "        if run.lane.watch is not None and self.caution.is_named(run):\n",

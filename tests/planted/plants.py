@@ -264,7 +264,7 @@ PLANTS = {
     ),
     "commits a handled replay without the hole that it frees": Plant(
         "core/commits.py",
-        "            lanes = [twin, lane] if lane.frees else [lane, twin]\n",
+        "            lanes = [] if twin.key in self._suspects else [twin, lane]\n",
         "            lanes = [lane]\n",
         ("tests/sim/test_freeing.py::test_a_handled_replay_and_the_hole_that_it_frees_are_in_one_commit",),
         "Extra items|At index 0 diff",
@@ -331,6 +331,41 @@ PLANTS = {
         "            pass\n",
         (f"{_OUTAGES}::test_a_declared_outage_lasts_as_long_as_now_and_then_an_exception_tells_of_it",),
         "outage-over|assert",
+    ),
+    "takes a topic's name for its id where a broker doesn't know the topic yet": Plant(
+        "adapters/kafka_cluster.py",
+        "                    if not left:\n                        raise _port_error(error) from error\n",
+        "                    found[name] = ''\n",
+        (
+            "tests/kafka/test_topic_ids.py::test_a_broker_that_does_not_know_a_topic_yet_is_asked_again",
+            "tests/kafka/test_topic_ids.py::test_without_its_id_a_topic_is_not_described_at_all",
+        ),
+        "== ''|DID NOT RAISE|'' == ",
+    ),
+    "tells replays whose source is refused": Plant(
+        "core/commits.py",
+        "            lanes = [] if twin.key in self._suspects else [twin, lane]\n",
+        "            lanes = [lane] if twin.key in self._suspects else [twin, lane]\n",
+        ("tests/core/test_commits.py::test_while_a_source_is_refused_nothing_is_told_of_its_replays",),
+        "orders.replay",
+    ),
+    "tells replays by themselves while theirs were refused": Plant(
+        "core/commits.py",
+        "            lanes = [] if twin.key in self._suspects else [twin, lane]\n",
+        "            lanes = [] if twin.key in self._suspects else [lane] if lane.key in self._suspects else [twin, lane]\n",
+        (
+            "tests/core/test_commits.py::test_no_replay_is_told_before_what_it_freed_whichever_of_both_is_refused_for_a_while",
+        ),
+        "a hole that nothing frees",
+    ),
+    "tells source and replays at once in a longer text than any before": Plant(
+        "core/commits.py",
+        "        is_first = is_longer and source.key not in self._went_first\n",
+        "        is_first = False\n",
+        (
+            "tests/core/test_commits.py::test_where_a_broker_takes_shorter_texts_only_no_replay_is_told_before_what_it_freed",
+        ),
+        "a hole that nothing frees",
     ),
     "waits for ever for a client that hangs in a transaction": Plant(
         "adapters/kafka_transactor.py",

@@ -196,6 +196,7 @@ class Commits:
             self.confirmed += 1
         else:
             self.refused += 1
+            self._went_first -= failed
             if is_too_large and self._halve():
                 self._round.extendleft([lane for lane, _ in self._sent.values()][::-1])
             elif len(self._sent) == 1 or len(failed) < len(self._sent):

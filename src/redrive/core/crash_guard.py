@@ -169,7 +169,7 @@ class CrashGuard:
             # Ours before it was lost: whatever ended the process now, this record would be blamed.
             watch.keep(ledger.solo)
             if self.turn is None:
-                self.turn, self._since_ms = watch, inf
+                self._hand_on()
         fields: dict[str, object] = {"topic": key.topic, "partition": key.partition}
         if found.crashes:
             self.report(Report("crash-suspected", {**fields, "crashes": found.crashes, "below": found.hi}))
@@ -183,7 +183,7 @@ class CrashGuard:
             del self.watched[watch.key]
         self._waiting.pop(watch, None)
         if self.turn is watch:
-            self.turn = self._kept()
+            self._hand_on()
 
     def wanting(self) -> list[TopicPartition]:
         """The partitions that wait for a commit of theirs, which should be sent at once."""
@@ -192,6 +192,12 @@ class CrashGuard:
     def tick(self, mono_ms: float) -> None:
         """Take the process back from a partition that has nothing to run alone any more."""
         watch = self.turn
+        if watch is not None and watch.is_kept:
+            self._since_ms = min(self._since_ms, mono_ms)
+            if (
+                mono_ms - self._since_ms >= PATIENCE_MS
+            ):  # its commits are refused: the others can't wait for ever
+                watch.let_go()
         if watch is not None and not watch.is_alone and mono_ms >= self._asked_ms + UNUSED_MS:
             watch.unname()
             if not watch.is_known:
@@ -250,12 +256,15 @@ class CrashGuard:
 
     def _give_back(self, mono_ms: float) -> None:
         """Let the other partitions have the process for as long as they had to wait."""
-        self.turn = self._kept()
         self._used_ms = mono_ms
         self._rest_until_ms = mono_ms + max(0.0, mono_ms - self._since_ms)
+        self._hand_on()
 
-    def _kept(self) -> "Watch | None":
-        return next((watch for watch in self.watched.values() if watch.is_kept), None)
+    def _hand_on(self) -> None:
+        """To a partition of which the broker believes that a suspect of it runs alone, if there is one."""
+        self.turn = next((watch for watch in self.watched.values() if watch.is_kept), None)
+        if self.turn is not None:
+            self._since_ms = inf
 
 
 class Watch:
@@ -396,6 +405,10 @@ class Watch:
     def keep(self, solo: int) -> None:
         """The broker believes that this record runs alone, until the first commit says otherwise."""
         self._known.add(solo)
+
+    def let_go(self) -> None:
+        """It wasn't said in time."""
+        self._known.clear()
 
     @property
     def is_kept(self) -> bool:
