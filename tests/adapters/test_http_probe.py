@@ -1,81 +1,15 @@
 """Probes answer quickly and plainly, whatever clients do."""
 
 import contextlib
-import http.client
 import json
 import socket
 import threading
 
 import pytest
 
-from redrive.adapters.http_probe import CONNECTIONS, HEAD_BYTES, Shown, start_probe
-from redrive.core.health import Health, ListenerHealth
+from redrive.adapters.http_probe import CONNECTIONS, HEAD_BYTES, start_probe
 from redrive.errors import PortError, SettingsError
-
-LISTENER = ListenerHealth(
-    name="charge",
-    paused=False,
-    brake_on=True,
-    breaker="closed",
-    held_in_outage=0,
-    partitions=4,
-    held=3,
-    unconfirmed=2,
-    refused=1,
-    oldest_handler_s=0.5,
-)
-WELL = Health(is_live=True, is_ready=True, why=(), step_age_s=0.01, last_problem="", listeners=(LISTENER,))
-NOT_READY = Health(
-    is_live=True, is_ready=False, why=("it has not joined its group yet", "it can't write: fenced"),
-    step_age_s=0.01, last_problem="", listeners=(),
-)  # fmt: skip
-DEAD = Health(
-    is_live=False, is_ready=False, why=("the pump has not moved for 61 s",), step_age_s=61.0, last_problem="", listeners=()
-)  # fmt: skip
-
-
-TOKEN = "s3cret-s3cret-s3cret"
-NOTHING = Shown(lambda: WELL, bytes)
-
-
-class Served:
-    """A probe whose health and metrics a test sets."""
-
-    def __init__(self, token=TOKEN):
-        self.reset()
-        self.probe = start_probe("127.0.0.1:0", Shown(lambda: self.health, self._metrics, self._state, token))
-
-    def reset(self):
-        self.health = WELL
-        self.metrics = lambda: b"# HELP a b\na 1\n"
-        self.state = lambda: b'{"workers": []}\n'
-
-    def _metrics(self):
-        return self.metrics()
-
-    def _state(self):
-        return self.state()
-
-    def request(self, method, path, headers=()):
-        """Status, headers and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.probe.port, timeout=10)
-        with contextlib.closing(connection):
-            connection.request(method, path, headers=dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read()
-
-    def get(self, path, **headers):
-        status, _, body = self.request("GET", path, headers.items())
-        return status, body.decode()
-
-    def connect(self):
-        return socket.create_connection(("127.0.0.1", self.probe.port), timeout=10)
-
-    def raw(self, data):
-        """All that comes back for these bytes."""
-        with self.connect() as connection:
-            connection.sendall(data)
-            return b"".join(iter(lambda: connection.recv(65536), b""))
+from tests.adapters.served import DEAD, NOT_READY, NOTHING, TOKEN, WELL, Served
 
 
 @pytest.fixture(scope="module")
@@ -250,8 +184,27 @@ def test_an_address_of_another_machine_is_told():
         start_probe("192.0.2.1:0", NOTHING)
 
 
+def test_a_name_that_no_host_can_have_is_told():
+    with pytest.raises(PortError, match="this machine has no such address"):
+        start_probe(f"{'ü' * 60}:0", NOTHING)
+
+
 @pytest.mark.parametrize(
-    "address", ["", "9600", "localhost", ":9600", "localhost:", "localhost:http", "h:70000", "h:-1", "h:²"]
+    "address",
+    [
+        "",
+        "9600",
+        "localhost",
+        ":9600",
+        "localhost:",
+        "localhost:http",
+        "h:70000",
+        "h:-1",
+        "h:²",
+        "h:" + "9" * 5_000,
+        "..:80",
+        "h" * 64 + ":80",
+    ],
 )
 def test_what_is_no_address_is_refused_before_anything_starts(address):
     with pytest.raises(SettingsError) as refused:

@@ -54,3 +54,8 @@ def test_a_header_of_any_length_and_kind_spoils_no_table(capsys):
         True,
     )
     assert max(map(len, shown.splitlines())) < 250
+
+
+def test_a_users_name_that_is_not_utf8_can_be_written_all_the_same(monkeypatch):
+    monkeypatch.setenv("LOGNAME", "j\udcfcrg")
+    assert whoami().startswith("j?rg@")

@@ -68,6 +68,22 @@ def test_no_app_is_a_usage_error_that_says_where_it_can_be_named(folder):
     )
 
 
+@pytest.mark.parametrize("option", ["--reason", "--who", "--why", "--key"])
+def test_what_is_not_utf8_is_refused_in_one_line(option):
+    code = "from redrive.cli.main import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", code, "worker", "pause", "charge", option, b"down \xff"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (
+        2,
+        "",
+        "Error: 'down \\udcff' is not UTF-8; nothing was done\n",
+    )
+
+
 def _commands(command, path=()):
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():

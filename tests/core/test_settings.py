@@ -84,6 +84,9 @@ class TestServers:
             "a:1;b:2",
             "kafka:9092/x",
             "::1:9092",
+            "..:9092",
+            f"{'k' * 64}:9092",
+            "kafka\udcff:9092",
         ],
     )
     def test_no_addresses(self, servers):
@@ -153,11 +156,26 @@ class TestContradictions:
         assert _paths(accepts_groups=("old", "older")) == []
         assert _paths(accepts_groups=("old", "", "old")) == ["accepts_groups", "accepts_groups"]
 
-    @pytest.mark.parametrize("http", ["", "127.0.0.1:9600", "0.0.0.0:0", "[::]:9600", "localhost:80"])
+    @pytest.mark.parametrize(
+        "http",
+        ["", "127.0.0.1:9600", "0.0.0.0:0", "[::]:9600", "localhost:80", "a.host.:80", "l" * 63 + ".net:80"],
+    )
     def test_addresses_to_serve_at(self, http):
         assert _wrong(http=http) == []
 
-    @pytest.mark.parametrize("http", ["9600", ":9600", "localhost", "localhost:99999", "http://localhost:80"])
+    @pytest.mark.parametrize(
+        "http",
+        [
+            "9600",
+            ":9600",
+            "localhost",
+            "localhost:99999",
+            "http://localhost:80",
+            "..:80",
+            "\udcff:80",
+            "l" * 64 + ":80",
+        ],
+    )
     def test_no_addresses_to_serve_at(self, http):
         assert _paths(http=http) == ["http"]
 

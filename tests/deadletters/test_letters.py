@@ -48,6 +48,13 @@ def test_what_is_no_position_is_refused_in_words(text):
         Position.parse(text)
 
 
+def test_the_example_for_a_position_is_of_the_topic_that_was_typed():
+    with pytest.raises(
+        ValueError, match=r"'orders/0' is no position: write TOPIC/PARTITION/OFFSET, as in orders/0/17$"
+    ):
+        Position.parse("orders/0")
+
+
 @given(_headers)
 def test_a_glance_sees_what_the_whole_envelope_says(headers):
     whole = read_envelope(headers)[0]

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.adapters.served import TOKEN as WORKER_TOKEN
+from tests.adapters.served import Served
 from tests.console.rooms import DLQ, TOKEN, problem, room
 
 PATHS = [
@@ -79,3 +81,42 @@ def test_a_body_of_any_json(desk, path, body):
 )
 def test_any_query(desk, path, query, method):
     answered(desk.client.request(method, path, headers={"Authorization": f"Bearer {TOKEN}"}, params=query))
+
+
+@pytest.fixture(scope="module")
+def worker():
+    served = Served()
+    yield served
+    served.probe.close()
+
+
+def is_told(answer):
+    """Whether it has a status that a worker's port may give, or nobody waits for one."""
+    return not answer or int(answer.split()[1]) in {200, 400, 401, 404, 405, 414, 431, 501, 503, 505}
+
+
+@fuzzed
+@given(head=st.binary(max_size=300))
+@example(head=b"GET " + b"/" * 9_000 + b" HTTP/1.1")
+@example(head=b"GET /livez HTTP/" + b"9" * 5_000)
+@example(head=b"GET /livez HTTP/1." + "²".encode())
+def test_a_workers_port_takes_any_bytes(worker, caplog, head):
+    assert is_told(worker.raw(head + b"\r\n\r\n"))
+    assert caplog.messages == []
+
+
+@fuzzed
+@given(
+    method=st.sampled_from(["GET", "HEAD", "POST"]) | words,
+    path=st.sampled_from(["/livez", "/readyz", "/metrics", "/worker", ""]),
+    query=words,
+    headers=st.lists(
+        st.tuples(st.sampled_from(["Authorization", "Accept", "Content-Length", "Expect"]) | words, words)
+    ),
+    token=st.sampled_from(["", WORKER_TOKEN, "Bearer"]) | words,
+)
+def test_a_workers_port_takes_any_request(worker, caplog, method, path, query, headers, token):
+    lines = [f"{method} {path}?{query} HTTP/1.1", f"Authorization: Bearer {token}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    assert is_told(worker.raw("\r\n".join([*lines, "", ""]).encode(errors="surrogatepass")))
+    assert caplog.messages == []

@@ -300,3 +300,11 @@ def test_a_record_whose_copy_is_parked_is_skipped_there():
     desk = Desk(cluster.admin(), cluster.log(), cluster.clock)
     found = find(desk, plan, Position("orders.parked", 0, 0))
     assert (found.record.value(), found.listener.source) == (b"7", "orders")
+
+
+def test_where_the_topics_were_never_made_a_pause_names_what_makes_them():
+    group = Group()
+    with pytest.raises(
+        TopologyError, match=r"'orders.dlq'.* doesn't exist; `redrive topics apply` creates it$"
+    ):
+        group.say("pause")

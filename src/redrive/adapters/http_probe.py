@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from redrive.core.settings import is_address
 from redrive.errors import PortError, SettingsError
 
 #: Line and headers of a request: a probe's or Prometheus's are a few hundred bytes.
@@ -94,7 +95,7 @@ def start_probe(address: str, shown: Shown) -> Probe:
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         server = _Server(place, family, shown)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: no name of a host
         raise PortError(f"http: can't listen on {address}: {_reason(error)}") from error
     return Probe(server)
 
@@ -262,14 +263,15 @@ def _cut(connection: socket.socket) -> None:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not is_address(address):
         raise SettingsError([("http", f"{address!r} is no address; write host:port, such as 127.0.0.1:9600")])
-    return host, int(port)
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, UnicodeError):
+        return f"this machine has no such address ({error}); 0.0.0.0 stands for all it has"
     if error.errno == errno.EADDRINUSE:
         return "another process has this port; choose another one, or port 0 for any that is free"
     if error.errno == errno.EACCES:

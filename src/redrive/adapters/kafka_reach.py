@@ -102,7 +102,7 @@ def _other_brokers(
 
 
 def _resolved(host: str, port: int) -> list[tuple[str, int]]:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):
         return [(str(found[4][0]), port) for found in socket.getaddrinfo(host, port)]
     return [(host, port)]
 
@@ -119,7 +119,7 @@ def _look(host: str, port: int, timeout_s: float, *, greets: bool) -> Seen:
     try:
         with socket.create_connection((host, port), timeout_s) as connection:
             return Seen(address, Answer.OPEN, greets and _speaks_tls(connection, host))
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         return Seen(address, Answer.UNRESOLVED)
     except ConnectionRefusedError:
         return Seen(address, Answer.REFUSED)

@@ -283,7 +283,7 @@ def whoami() -> str:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name
         user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{socket.gethostname()}".encode(errors="replace").decode()  # either may be no UTF-8
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

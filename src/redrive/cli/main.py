@@ -1,5 +1,6 @@
 """The `redrive` command. Command modules import what is heavy inside their functions, so that `--help` is quick."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from redrive.cli import (
     topics,
     worker,
 )
+from redrive.core.exit_codes import ExitCode
 
 app = typer.Typer(
     name="redrive",
@@ -65,5 +67,9 @@ def _version(*, asked: bool) -> None:
 
 
 def main() -> None:
-    """What the installed `redrive` runs."""
+    """What the installed `redrive` runs. What isn't UTF-8 can't be written to Kafka, and no name of anything is such."""
+    for argument in sys.argv[1:]:
+        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
+            print(f"Error: {argument!a} is not UTF-8; nothing was done", file=sys.stderr)
+            raise SystemExit(ExitCode.USAGE)
     app()

@@ -199,8 +199,9 @@ def _bind(host: str, port: int, shown: str) -> socket.socket:
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise PortError(f"console: can't listen on {shown}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:  # the latter: no name of a host
+        why = getattr(error, "strerror", None) or error
+        raise PortError(f"console: can't listen on {shown}: {why}") from error
     try:
         # On Windows this option means to take a port that another process has.
         if os.name != "nt":

@@ -180,7 +180,9 @@ TABLES = {"console": frozenset(each.name for each in fields(ConsoleSettings))}
 
 _Problems = Iterator[tuple[str, str]]
 
-_HOST = r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/,\[\]]+)"
+#: Of a name with an empty part, or one of more than 63 characters, the system's resolver isn't even asked.
+_LABEL = r"[^\s:/,.\[\]\ud800-\udfff]{1,63}"
+_HOST = rf"(?:\[[0-9a-fA-F:.%]+\]|{_LABEL}(?:\.{_LABEL})*\.?)"
 _SERVER = re.compile(rf"(?:[a-zA-Z_]+://)?{_HOST}(?::([0-9]{{1,5}}))?")
 _ADDRESS = re.compile(rf"{_HOST}:([0-9]{{1,5}})")
 
@@ -365,8 +367,7 @@ def _token(path: str, token: str) -> _Problems:
 
 def _console(settings: Settings) -> _Problems:
     console = settings.console
-    matched = _ADDRESS.fullmatch(console.bind)
-    if matched is None or int(matched[1]) > 65_535:
+    if not is_address(console.bind):
         yield (
             "console.bind",
             f"{console.bind!r} is no address to serve at: write host:port, such as 127.0.0.1:9601",

@@ -27,7 +27,8 @@ class Position(NamedTuple):
         """Gives the position that `text` writes. Raises ValueError, in words for whoever typed it."""
         topic, *numbers = text.split("/")
         if len(numbers) != 2 or not topic or not all(each.isascii() and each.isdecimal() for each in numbers):
-            raise ValueError(f"{text!r} is no position: write TOPIC/PARTITION/OFFSET, as in orders.dlq/0/17")
+            example = f", as in {topic}/0/17" if topic else ""
+            raise ValueError(f"{text!r} is no position: write TOPIC/PARTITION/OFFSET{example}")
         partition, offset = map(int, numbers)
         if partition >= 2**31 or offset >= 2**63:
             raise ValueError(f"{text!r} is no position: Kafka's numbers don't go as far")

@@ -157,9 +157,12 @@ class Claimed(msgspec.Struct, frozen=True):
     failed: Mapping[Position, str]
 
 
-def require_state_topic(cluster: Cluster, log: Log, clock: Clock, *, dlq: str, state: str) -> None:
+def require_state_topic(
+    cluster: Cluster, log: Log, clock: Clock, *, dlq: str, state: str, hint: str = ""
+) -> None:
     """
-    Make the state topic beside a dead-letter topic if it isn't there, so that something can be asked of workers.
+    Make the state topic beside a dead-letter topic if it isn't there, so that something can be asked of workers. `hint`: why
+    else the latter may not be there.
 
     Raises TopologyError where that can't be: nothing was asked of anybody then. PortError, also where this user lacks a right:
     a producer that lacks all rights to write says less.
@@ -168,8 +171,8 @@ def require_state_topic(cluster: Cluster, log: Log, clock: Clock, *, dlq: str, s
     existing = cluster.describe()
     if dlq not in existing:
         raise TopologyError(
-            f"the dead-letter topic {dlq!r}, beside which is kept what workers are asked for, doesn't exist; where names "
-            "have their own templates, name the app by --app"
+            f"the dead-letter topic {dlq!r}, beside which is kept what workers are asked for, doesn't exist; "
+            f"`redrive topics apply` creates it{hint}"
         )
     StateBook(
         cluster, log, clock, Dlq(dlq, state, state in existing, {}, existing[dlq].replication)

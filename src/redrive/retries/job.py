@@ -69,7 +69,8 @@ class Job:
         for state in sorted({target.state for target in self._plan.targets}):
             tier = next(tier for tier in self._tiers.values() if tier.state == state)
             cluster, log, clock, _ = self._desk
-            require_state_topic(cluster, log, clock, dlq=tier.dlq, state=state)
+            hint = "; where names have their own templates, name the app by --app"
+            require_state_topic(cluster, log, clock, dlq=tier.dlq, state=state, hint=hint)
 
     def post(self) -> None:
         """Write the notices. What isn't confirmed is counted as failed, though a worker may see it all the same."""
