@@ -62,6 +62,7 @@ def test_a_transaction_without_an_answer_is_given_up_when_its_time_is_over_and_t
     [outcome] = until(transactor.outcomes, "it is given up")
     assert isinstance(outcome, Fenced)
     assert (outcome.is_final, "no answer for 60 s" in outcome.detail) == (False, True)
+    assert transactor.thread._is_ready, "nothing of the producer before can arrive any more"
     transactor.submit(Transaction(2, (Produce(None, topic, 0, b"k", b"v", []),), {}), None)
     assert until(transactor.outcomes, "the next one") == [Completed(2)]
     transactor.close(1)

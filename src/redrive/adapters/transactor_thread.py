@@ -81,6 +81,8 @@ class TransactorThread:
         self._is_closing = threading.Event()
         #: Since when it waits in the client; None while it doesn't.
         self._called_ms: float | None = None
+        #: Until when there may be an answer about the transaction at work.
+        self._until_ms = inf
         self._refused: dict[int, KafkaError] = {}
         # Made here, so that settings that the client doesn't take are told to whoever starts it.
         self.client: Any = made(Producer, self._conf)
@@ -183,7 +185,7 @@ class TransactorThread:
 
     def _carried_out(self, transaction: Transaction, membership: Any) -> Outcome:
         client, number = self.client, transaction.number
-        self._refused = {}
+        self._refused, self._until_ms = {}, self._mono_ms() + self.timeout_ms
         client.begin_transaction()
         for place, write in enumerate(transaction.writes):
             self._produce(place, write)
@@ -217,6 +219,7 @@ class TransactorThread:
                 )
                 is_queued = True
             except BufferError:
+                self._require_time()
                 client.poll(_SLICE_S)
             except KafkaException as error:
                 if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
@@ -264,20 +267,24 @@ class TransactorThread:
 
     def _renew(self) -> None:
         self._is_ready = False
-        self.client = made(Producer, self._conf)
+        self._called_ms = self._mono_ms()  # the end of the one before may hang, too
+        try:
+            self.client = made(Producer, self._conf)
+        finally:
+            self._called_ms = None
 
-    def _until_known(self, call: Callable[[float], object], most_ms: float = inf) -> None:
-        """
-        Ask until there is an answer: the calls go on where they were. Raises KafkaException when it is no, _Unknown when there
-        was none in `most_ms`.
-        """
-        began_ms = self._mono_ms()
+    def _until_known(self, call: Callable[[float], object]) -> None:
+        """Ask until there is an answer: the calls go on where they were. Raises KafkaException when it is no, _Unknown at a close."""
         while not self._is_answered(call):
-            if self._mono_ms() - began_ms > most_ms:
-                detail = (
-                    f"the client had no answer for {most_ms / 1000:g} s, the time in which the broker ends it"
-                )
-                raise _Unknown(f"{detail} ({self.problem})", is_final=False)
+            pass
+
+    def _until_ended(self, call: Callable[[float], object]) -> None:
+        """
+        The same within a transaction, for as long as that may take: after a broker and the way to it were lost the client may
+        never ask again (2.16, tried). What is still open then, the next producer ends.
+        """
+        while not self._is_answered(call):
+            self._require_time()
 
     def _is_answered(self, call: Callable[[float], object]) -> bool:
         if self._is_closing.is_set():
@@ -294,12 +301,10 @@ class TransactorThread:
             self._called_ms = None
         return True
 
-    def _until_ended(self, call: Callable[[float], object]) -> None:
-        """
-        The same within a transaction, for as long as that may take: after a broker and the way to it were lost the client may
-        never ask again (2.16, tried). What is still open then, the next producer ends.
-        """
-        self._until_known(call, self.timeout_ms)
+    def _require_time(self) -> None:
+        if self._mono_ms() > self._until_ms:
+            detail = f"the client had no answer for {self.timeout_ms / 1000:g} s, the time in which the broker ends it"
+            raise _Unknown(f"{detail} ({self.problem})", is_final=False)
 
     @property
     def _rights(self) -> tuple[Right, ...]:
