@@ -36,7 +36,7 @@ class DeadLetter(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why it is one: `permanent`, `exhausted`, `expired`, `poison`, `crashed`, `asked` or `too-large`."""
+        """Why it is one: `permanent`, `exhausted`, `expired`, `poison`, `crashed`, `asked`, `too-large` or `diverted`."""
         return self.envelope.reason
 
     @property
