@@ -15,6 +15,14 @@ PARKING_DELAYS = ("2s", "40s")
 
 #: How a run fails: for a while, for good, or in one of the ways that handlers ask for; or it kills its process.
 How = Literal["away", "bug", "later", "letter", "skip", "kill"]
+_HOW_TOLD: dict[How, str] = {
+    "away": "what they call is away",
+    "bug": "a bug",
+    "later": "they ask to run later",
+    "letter": "they ask for a dead letter",
+    "skip": "they ask to be dropped",
+    "kill": "the last of them kills its process",
+}
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -27,6 +35,14 @@ class Task(msgspec.Struct, frozen=True):
     takes_s: float = 0.0
     how: How = "away"
     stubborn: int = 0
+
+    def __str__(self) -> str:
+        told = [
+            f"their first {self.fails} runs fail ({_HOW_TOLD[self.how]})" if self.fails else "they succeed"
+        ]
+        told += [f"a run takes {self.takes_s:g} s"] * (self.takes_s > 0)
+        told += [f"{self.stubborn} replays of each fail, too"] * (self.fails > 0 and self.stubborn > 0)
+        return ", ".join(told)
 
     @property
     def is_passing(self) -> bool:
@@ -48,6 +64,19 @@ class ListenerShape(msgspec.Struct, frozen=True):
     tries_in_place: int = 0
     has_health: bool = False
     emits: bool = False
+
+    def __str__(self) -> str:
+        told = [
+            f"order {self.order}",
+            f"{'async' if self.is_async else 'plain'} handlers, {self.concurrency} at once",
+        ]
+        if self.blocking:
+            told.append(f"failing records block their {self.blocking}")
+            told.append(f"after a dead letter: {self.after}")
+        told += [f"keys are parked after {self.hold_at_most}"] * self.parks
+        told += [f"{self.tries_in_place} more tries in place"] * (self.tries_in_place > 0)
+        told += ["a health function"] * self.has_health + ["handlers emit"] * self.emits
+        return ", ".join(told)
 
     @property
     def most_attempts(self) -> int:
@@ -79,6 +108,14 @@ class Shape(msgspec.Struct, frozen=True):
     #: Whether outages are concluded from failures; and whether handlers say that one is.
     breaker: bool = False
     declares_outages: bool = False
+
+    def __str__(self) -> str:
+        told = [f"{self.partitions} partitions a source", f"{self.keys} keys", self.delivery]
+        told += [f"{self.metadata_units} units of metadata a commit"]
+        told += ["outages are concluded from failures"] * self.breaker
+        told += ["handlers say that there is an outage"] * self.declares_outages
+        lines = [f"{source}: {listener}" for source, listener in zip(SOURCES, self.listeners, strict=False)]
+        return "\n  ".join([", ".join(told), *lines])
 
     @property
     def is_exact(self) -> bool:

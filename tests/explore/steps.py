@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from redrive.testing.faults import duration
 from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
 from tests.sim.fleet import Fleet
 
@@ -33,7 +34,9 @@ class Step(NamedTuple):
     def __str__(self) -> str:
         if self.kind == "send":
             return str(msgspec.json.decode(self.text, type=Sent))
-        return KINDS[self.kind].told.format(number=self.number, text=self.text)
+        kind = KINDS[self.kind]
+        told = kind.told_none if kind.told_none and not self.number else kind.told
+        return told.format(number=self.number, text=self.text, time=duration(self.number))
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -46,14 +49,15 @@ class Sent(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         what = "garbage" if self.task is None else f"{self.task}"
-        return f"{self.count} of key {self.key} are sent to {self.source}: {what}"
+        whose = "without a key" if self.key < 0 else f"of key {self.key}"
+        return f"{self.count} {whose} are sent to {self.source}: {what}"
 
 
 class Kind(NamedTuple):
     """
     What a step does and how it is told. `weight`: how often it is drawn, where it `fits`. `disturbs`: whether records may run
     more than once for it; `is_unclean`: whether a process ends by it in a way that its successor takes for a crash. `topics`:
-    of which it names one.
+    of which it names one; `told_none`: how it is told with the number 0, where that is another thing.
     """
 
     play: Callable[["World", Step], None]
@@ -64,6 +68,7 @@ class Kind(NamedTuple):
     is_unclean: bool = False
     topics: Callable[[Shape], list[str]] | None = None
     fits: Callable[[Shape], bool] = lambda _: True
+    told_none: str = ""
 
 
 def _to_one(change: Callable[[Fleet, int], None]) -> Callable[["World", Step], None]:
@@ -147,7 +152,7 @@ KINDS: dict[str, Kind] = {
     "time": Kind(
         lambda world, step: world.fleet.advance(step.number),
         (0, 1, 100, 950, 1_000, 3_000, 11_000, 50_000),
-        "{number:,.0f} ms pass",
+        "{time} pass",
         9,
         disturbs=False,
     ),
@@ -157,7 +162,7 @@ KINDS: dict[str, Kind] = {
     "traffic": Kind(
         _traffic,
         (800, 8_000),
-        "{number:,.0f} ms pass, in which records come in of all keys",
+        "{time} pass, in which records come in of all keys",
         1.5,
         disturbs=False,
     ),
@@ -190,7 +195,7 @@ KINDS: dict[str, Kind] = {
     "thaw": Kind(
         lambda world, _: world.fleet.thaw(), (0,), "all that stood still goes on", 1, disturbs=False
     ),
-    "brokers-away": Kind(_brokers_away, (0, 1_000, 40_000), "no broker answers for {number:,.0f} ms"),
+    "brokers-away": Kind(_brokers_away, (0, 1_000, 40_000), "no broker answers for {time}"),
     "refuse-writes": Kind(
         _of_topic("refuse_writes"),
         (1, 2, 5),
@@ -207,19 +212,30 @@ KINDS: dict[str, Kind] = {
         fits=_is_plain,
     ),
     "hold-acks": Kind(
-        _hold("acks_are_held"), _SWITCH, "acknowledgements are held back: {number}", 1.5, fits=_is_plain
+        _hold("acks_are_held"),
+        _SWITCH,
+        "acknowledgements of writes are held up from now on",
+        1.5,
+        fits=_is_plain,
+        told_none="acknowledgements of writes come again",
     ),
     "hold-commits": Kind(
-        _hold("commits_are_held"), _SWITCH, "commits are held up: {number}", 1.5, fits=_is_plain
+        _hold("commits_are_held"),
+        _SWITCH,
+        "commits of offsets are held up from now on",
+        1.5,
+        fits=_is_plain,
+        told_none="commits of offsets arrive again",
     ),
     "refuse-commits": Kind(_count("refuse_commits"), (1, 3), "the next {number} commits are refused"),
     "silence": Kind(
         _silence,
         _SWITCH,
-        "nothing is read of {text}: {number}",
+        "nothing is read of {text} from now on",
         3,
         disturbs=False,
         topics=Shape.read_topics,
+        told_none="{text} is read again",
     ),
     "refuse-commits-of": Kind(
         _of_topic("refuse_commits_of"),
@@ -229,7 +245,12 @@ KINDS: dict[str, Kind] = {
         fits=_is_plain,
     ),
     "hold-transactions": Kind(
-        _hold("transactions_are_held"), _SWITCH, "transactions stay open: {number}", 1.5, fits=_is_exact
+        _hold("transactions_are_held"),
+        _SWITCH,
+        "transactions stay open from now on",
+        1.5,
+        fits=_is_exact,
+        told_none="transactions are carried out again",
     ),
     "abort": Kind(
         _count("abort_transactions"), (1, 3), "the next {number} transactions are aborted", fits=_is_exact
@@ -243,29 +264,32 @@ KINDS: dict[str, Kind] = {
     "clock": Kind(
         lambda world, step: world.fleet.clock.step_wall(step.number),
         (-3_600_000, -700, 700, 3_600_000),
-        "the wall clock steps by {number:,.0f} ms",
+        "the wall clock steps by {time}",
         disturbs=False,
     ),
     "away": Kind(
         lambda world, step: world.go_away(is_away=bool(step.number)),
         (1, 1, 0),
-        "what the handlers call is away: {number}",
+        "what the handlers call is away from now on",
         2,
         disturbs=False,
         fits=_has_outages,
+        told_none="what the handlers call is back",
     ),
     "replay": Kind(
         lambda world, step: world.replay(int(step.number) or None),
         (0, 0, 1),
-        "dead letters are replayed, so many (0: all): {number}",
+        "dead letters are replayed, {number} at most",
         disturbs=False,
+        told_none="all dead letters are replayed",
     ),
     "discard": Kind(
         lambda world, step: world.discard(int(step.number) or None),
         (0, 1, 1),
-        "dead letters are discarded, so many (0: all): {number}",
+        "dead letters are discarded, {number} at most",
         0.5,
         disturbs=False,
+        told_none="all dead letters are discarded",
     ),
 }
 

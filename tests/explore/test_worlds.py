@@ -9,7 +9,7 @@ import pytest
 
 from redrive.testing.shrinking import shrunk
 from tests.broker import ROOT
-from tests.explore.shapes import Shape, Task
+from tests.explore.shapes import ListenerShape, Shape, Task
 from tests.explore.steps import KINDS, Sent, Step, draw_steps
 from tests.explore.world import script_of
 
@@ -38,11 +38,33 @@ def test_every_kind_of_step_is_drawn():
 
 
 def test_steps_are_told_in_words():
-    assert str(Step("kill", 1)) == "process 1 of those that move is killed"
+    told = [
+        Step("kill", 1),
+        Step("time", 11_000),
+        Step("hold-commits", 1),
+        Step("hold-commits", 0),
+        Step("replay"),
+    ]
+    assert [str(step) for step in told] == [
+        "process 1 of those that move is killed",
+        "11 s pass",
+        "commits of offsets are held up from now on",
+        "commits of offsets arrive again",
+        "all dead letters are replayed",
+    ]
 
 
 def test_what_is_sent_is_told_in_words():
-    assert str(Sent(Task(2), 1, 3)).startswith("3 of key 1 are sent to orders: Task(fails=2")
+    told = "3 of key 1 are sent to orders: their first 2 runs fail (what they call is away), a run takes 3 s"
+    assert str(Sent(Task(2, 3.0), 1, 3)) == told
+
+
+def test_a_shape_is_told_in_words():
+    listener = ListenerShape(order="key", blocking="key")
+    assert str(Shape(listeners=(listener,), breaker=True)).splitlines() == [
+        "1 partitions a source, 3 keys, at-least-once, 4095 units of metadata a commit, outages are concluded from failures",
+        "  orders: order key, plain handlers, 1 at once, failing records block their key, after a dead letter: release",
+    ]
 
 
 def test_the_shortest_script_has_only_the_steps_that_matter():

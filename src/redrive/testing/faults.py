@@ -72,10 +72,11 @@ def _shown(raw: bytes | None) -> str:
 
 def _pass_time(scene: Scene, step: Step) -> str:
     scene.harness.workers.advance(step.number)
-    return f"{_duration(step.number)} pass"
+    return f"{duration(step.number)} pass"
 
 
-def _duration(ms: float) -> str:
+def duration(ms: float) -> str:
+    """A time as stories tell it."""
     return f"{ms:g} ms" if abs(ms) < 1_000 else f"{ms / 1000:g} s"
 
 
@@ -138,7 +139,7 @@ def _brokers(scene: Scene, step: Step) -> str:
     scene.harness.cluster.is_down = True
     scene.harness.workers.advance(step.number)
     scene.harness.cluster.is_down = False
-    return f"no broker answers for {_duration(step.number)}"
+    return f"no broker answers for {duration(step.number)}"
 
 
 def _counted(change: Callable[[Faults, Step], None], told: str) -> Callable[[Scene, Step], str]:
@@ -171,7 +172,7 @@ def _break(scene: Scene, step: Step) -> str:
 
 def _step_clock(scene: Scene, step: Step) -> str:
     scene.harness.clock.step_wall(step.number)
-    return f"the wall clock steps {'back' if step.number < 0 else 'on'} by {_duration(abs(step.number))}"
+    return f"the wall clock steps {'back' if step.number < 0 else 'on'} by {duration(abs(step.number))}"
 
 
 _ONE = (0, 1, 2)
