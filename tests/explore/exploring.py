@@ -14,6 +14,8 @@ from tests.explore.world import Story, play, script_of
 
 #: Worlds that a process plays at a time; the first of them is watched.
 CHUNK = 25
+#: The same where the first that goes wrong ends it all.
+_HUNTED = 5
 #: A world that takes longer, of the processor's time, has lost itself: that is a finding, too.
 _PATIENCE_S = 20
 
@@ -58,11 +60,12 @@ def explore(
     what it reaches. `tell` is told each time some were played, with the seconds since the beginning.
     """
     began_s, tally = time.monotonic(), Tally()
-    starts = count(first, CHUNK)
-    rounds = islice(starts, -(-worlds // CHUNK)) if worlds else starts
+    chunk = _HUNTED if stops_at_first else CHUNK
+    starts = count(first, chunk)
+    rounds = islice(starts, -(-worlds // chunk)) if worlds else starts
     with ProcessPoolExecutor(processes) as pool:
         for batch in _batches(rounds, processes * 2):
-            for one in pool.map(play_chunk, [(start, watches) for start in batch]):
+            for one in pool.map(play_chunk, [(range(start, start + chunk), watches) for start in batch]):
                 tally.add(one)
             passed_s = time.monotonic() - began_s
             tell(tally, passed_s)
@@ -72,13 +75,13 @@ def explore(
     return tally
 
 
-def play_chunk(asked: tuple[int, bool]) -> Tally:
-    """Play a chunk of worlds, from a seed on."""
-    start, watches = asked
+def play_chunk(asked: tuple[range, bool]) -> Tally:
+    """Play the worlds of these seeds."""
+    seeds, watches = asked
     tally = Tally()
-    for seed in range(start, start + CHUNK):
+    for seed in seeds:
         shape, steps = script_of(seed)
-        is_watched = watches and seed == start
+        is_watched = watches and seed == seeds.start
         with _patience(), tally.coverage.watching() if is_watched else nullcontext():
             story = play(seed, shape, steps, tally.reports)
         tally.worlds += 1

@@ -77,7 +77,7 @@ class Ledger:
         self._copies: dict[Copy, list[tuple[TopicPartition, int]]] = defaultdict(list)
         self._latest: dict[tuple[str, bool], int] = {}
         #: Copies that were parked in the latest round of a pump: perhaps after what ran in it.
-        self._parked_now: list[tuple[str, tuple[TopicPartition, int]]] = []
+        self._parked_now: list[tuple[Copy, tuple[TopicPartition, int]]] = []
         self._ended_again: set[str] = set()
         self._mails: Counter[str] = Counter()
         self._through: set[str] = set()
@@ -143,9 +143,9 @@ class Ledger:
         """After each step, and whenever something is committed."""
         self._take_written()
         self._take_runs()
-        for event, at in self._parked_now:
-            self._copies[event, False, _PARKED].append(at)
-        self._parked_now.clear()
+        while self._parked_now:
+            copy, at = self._parked_now.pop(0)
+            self._copies[copy].append(at)
         self._check_commits()
         self._known = dict(self._offsets)
 
@@ -405,8 +405,8 @@ class Ledger:
             raise Broken("attempts", f"{event} runs for the {self._runs[event]}th time")
         highest = self._highest.get(event, 0)
         # Its copy may have come to its end before its acknowledgement came: after a crash it runs from the source again.
-        is_restart = listener.parks and run.topic in SOURCES and (self.handled[event] or self.dead[event])
-        if not (replays or is_restart) and run.attempt < highest - listener.tries_in_place:
+        is_anew = listener.parks and run.topic in SOURCES and (self.handled[event] or self.dead[event])
+        if not (replays or is_anew) and run.attempt < highest - listener.tries_in_place:
             raise Broken("attempts", f"{event} runs with attempt {run.attempt} after attempt {highest}")
         self._highest[event] = max(highest, run.attempt)
 
@@ -438,7 +438,7 @@ class Ledger:
         elif key.topic.endswith(".parked"):
             if not (said.hops or self._stale):
                 self._check_worked_off(event, f"{event} is parked again, though it has a copy")
-            self._parked_now.append((event, (key, record.offset())))
+            self._parked_now.append(((event, False, _PARKED), (key, record.offset())))
         else:
             self._copies[event, is_replay, said.attempt].append((key, record.offset()))
             self._latest[event, is_replay] = max(self._latest.get((event, is_replay), 0), said.attempt)
@@ -467,15 +467,13 @@ class Ledger:
         for key, committed in self._offsets.items():
             told = (committed.offset or 0, committed.metadata or "")
             before = self._trusted.get(key, (0, ""))
-            if told == before:
-                continue
-            log = self._fleet.cluster.partition(key)
-            if log is None:
+            if told == before or (log := self._fleet.cluster.partition(key)) is None:
                 continue
             for first, end in ((before[0], told[0]), *self._reader.said(key, committed).ranges):
                 for record in log.read(first, max(0, end - first)):
                     if record.offset() < end and not self._is_through(record):
-                        raise Broken("claimed", f"{key} {record.offset()} is committed, but not through")
+                        place = f"{key.topic} {key.partition} {record.offset()}"
+                        raise Broken("claimed", f"{place} is committed, but not through")
             self._trusted[key] = told
 
     @property

@@ -156,7 +156,7 @@ def draw_shape(chance: random.Random) -> Shape:
 
 
 def _draw_listener(chance: random.Random, delivery: Delivery) -> ListenerShape:
-    order: Order = chance.choice(("partition", "key", "key", "key", "none"))
+    order: Order = chance.choice(("partition", "partition", "key", "key", "key", "none"))
     blocking = order if order != "none" and chance.random() < 0.65 else None
     after: AfterDeadLetter = "release"
     if blocking is not None and chance.random() < 0.5:

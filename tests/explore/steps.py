@@ -118,7 +118,7 @@ def _of_topic(fault: str) -> Callable[["World", Step], None]:
 def _traffic(world: "World", step: Step) -> None:
     for number in range(_TRAFFIC):
         for source in SOURCES[: len(world.shape.listeners)]:
-            world.send(Sent(Task(), number % world.shape.keys, source=source))
+            world.send(Sent(Task(), number % world.shape.keys, 2, source))
         world.fleet.advance(step.number / _TRAFFIC)
 
 
@@ -187,10 +187,14 @@ KINDS: dict[str, Kind] = {
         topics=Shape.written_topics,
     ),
     "lose": Kind(
-        _to_one(Fleet.lose), _ONE, "the group gives up process {number} of those that move", is_unclean=True
+        _to_one(Fleet.lose),
+        _ONE,
+        "the group gives up process {number} of those that move",
+        0.5,
+        is_unclean=True,
     ),
     "freeze": Kind(
-        _to_one(Fleet.freeze), _ONE, "process {number} of those that move stands still", is_unclean=True
+        _to_one(Fleet.freeze), _ONE, "process {number} of those that move stands still", 0.5, is_unclean=True
     ),
     "thaw": Kind(
         lambda world, _: world.fleet.thaw(), (0,), "all that stood still goes on", 1, disturbs=False

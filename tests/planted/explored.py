@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from tests.planted.guard_plants import GUARD_PLANTS
 from tests.planted.plants import PLANTS
 from tests.planted.promises import PROMISES
 
@@ -14,7 +15,7 @@ class Change(NamedTuple):
     new: str
 
 
-_KNOWN = {**PLANTS, **PROMISES}
+_KNOWN = {**PLANTS, **PROMISES, **GUARD_PLANTS}
 
 #: Plants of ordinary tests. Left out are those that only cost time or memory, or need what no world has.
 _ALSO_EXPLORED = (
@@ -45,6 +46,19 @@ _ALSO_EXPLORED = (
     "goes on where nobody can tell what became of a transaction",
     "writes what a handler emitted before it raised",
     "runs records before their due",
+    "writes two copies of a key at once",
+    "takes any told attempt for the last one",
+    "never tries whether an outage is over",
+    "lets what fails in an outage climb the ladder",
+    "commits a handled replay without the hole that it frees",
+    "leaves a key blocked whose letter was discarded",
+    "goes on diverting while its key is replayed",
+    "proves a membership later than that of the last poll",
+    "passes a record in the transaction of the letter for which others wait",
+    "lets go of a partition without waiting for what runs and without a commit",
+    "takes results of an assignment that is over",
+    "runs the named record again",
+    "blames what runs alone in a process that lives",
 )
 
 EXPLORED: dict[str, Change] = {
@@ -69,7 +83,7 @@ EXPLORED: dict[str, Change] = {
         "                    pending.envelope = msgspec.structs.replace(pending.envelope, hops=pending.tries)\n"
         "                self._produce(pending)\n",
         "                    pending.envelope = msgspec.structs.replace(pending.envelope, hops=pending.tries)\n"
-        "                self._end(pending)\n",
+        "                pending.lane.writes.ended(pending.record)\n",
     ),
     "a copy tells one attempt too few": Change(
         "core/successors.py",
@@ -89,8 +103,8 @@ EXPLORED: dict[str, Change] = {
     ),
     "frees nothing when a letter is discarded": Change(
         "core/aftermath.py",
-        "            if envelope_of(record, self._translator)[0].frees:\n                self.handled(record)\n",
-        "            if envelope_of(record, self._translator)[0].frees:\n",
+        "            lane.drop_front(key_lane)\n            self.handled(lane, front)\n",
+        "            lane.drop_front(key_lane)\n",
     ),
     # With any commit, as in `plants.py`, it is almost always that one.
     "frees a key as soon as its copies are finished": Change(
@@ -99,6 +113,17 @@ EXPLORED: dict[str, Change] = {
         "            self.parking.finished(key, offset)\n"
         "            for free in self.parking.confirmed(lambda _: True):\n"
         "                self._look_again(free)\n",
+    ),
+    "counts a commit as confirmed when it is sent": Change(
+        "core/commits.py",
+        "        self._number += 1\n        self._sent_mono_ms = now.mono_ms\n",
+        "        self._number += 1\n        self._sent_mono_ms = now.mono_ms\n"
+        "        for lane, said in self._sent.values():\n            lane.acked = said.snapshot\n",
+    ),
+    "parks a record while one before it waits for its letter": Change(
+        "core/parked.py",
+        " or lane.writes.are_of(key_lane.queue[0].key()):\n",
+        ":\n",
     ),
     "runs what blocks before its due": Change(
         "core/heads.py",

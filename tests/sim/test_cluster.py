@@ -26,10 +26,14 @@ def _cluster(**options) -> SimCluster:
     return cluster
 
 
-def _member(cluster: SimCluster) -> Member:
+def _world_of(cluster: SimCluster) -> SimWorld:
     world = SimWorld()
     world.sim = cluster
-    return Member(world, "g", ["t"])
+    return world
+
+
+def _member(cluster: SimCluster) -> Member:
+    return Member(_world_of(cluster), "g", ["t"])
 
 
 class TestClock:
@@ -179,6 +183,29 @@ class TestFaults:
         cluster.is_down = False
         member.poll()
         assert len(member.records) == 1
+
+    def test_of_a_silent_topic_nothing_is_read_until_it_speaks_again(self):
+        cluster = _cluster()
+        member = _member(cluster)
+        member.poll()
+        cluster.append("t", b"{}")
+        cluster.faults.silent_topics.add("t")
+        member.poll()
+        assert member.records == []
+        cluster.faults.silent_topics.clear()
+        member.poll()
+        assert len(member.records) == 1
+
+    def test_a_commit_may_be_refused_for_one_topic_and_stored_for_others(self):
+        cluster = _cluster()
+        cluster.create_topic("u", 1)
+        member = Member(_world_of(cluster), "g", ["t", "u"])
+        member.poll()
+        cluster.faults.refuse_commits_of("t", 1)
+        offsets = {TopicPartition("t", 0): (1, ""), TopicPartition("u", 0): (2, "")}
+        assert member.source.commit_now(offsets) is False
+        assert cluster.group("g").offsets.keys() == {TopicPartition("u", 0)}
+        assert member.source.commit_now(offsets) is True
 
     def test_the_same_seed_gives_the_same_order_and_another_one_another(self):
         def order(seed: int | None) -> list[tuple[int, int]]:
