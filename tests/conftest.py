@@ -145,6 +145,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What green tests measured, a line each: of `record_property("told", line)`, in whichever process that was."""
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties:
+            if name == "told":
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {line}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses a real broker, so that `-m "not kafka"` leaves it out; skip what takes long, unless it is asked for."""
     for item in items:

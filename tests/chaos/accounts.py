@@ -5,14 +5,14 @@ Never is more in memory than one partition of one source: what the ledger and th
 partition of the source record that it is about.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import msgspec
 
 from tests.chaos import crashes, key_order, routes
-from tests.chaos.faults import Faults
+from tests.chaos.faults import SAID, TOOK, Fault, Faults, Word
 from tests.chaos.key_order import BEGAN, Letter, Sent, Step, Verdict
 from tests.chaos.ordered_service import GARBAGE, REPEAT_WITHIN_MS
 from tests.chaos.routes import EMITTED, RETRY, RUN, Plan, Trace
@@ -32,10 +32,12 @@ class Stall(NamedTuple):
 class Accounts:
     """`verdict`: all that was found. `stall`, `stall_of_one`: the longest, of all and of a single partition."""
 
-    def __init__(self, shop: Shop, faults: Faults, folder: Path) -> None:
+    def __init__(self, shop: Shop, faults: Sequence[Fault], folder: Path) -> None:
         self.verdict = Verdict()
         self.stall = self.stall_of_one = Stall()
-        self._shop, self._faults = shop, faults
+        self._shop = shop
+        self._words: list[Word] = []
+        self._all_faults, self._faults = faults, Faults()
         self._traces = _Sorted(folder / "traces")
         self._steps = _Sorted(folder / "steps")
         self._crashed: set[str] = set()
@@ -44,6 +46,7 @@ class Accounts:
         """Read it all, and judge it."""
         self._read_topics()
         alone = self._read_ledger()
+        self._faults = Faults(self._all_faults, self._words)
         self._traces.close()
         self._steps.close()
         killers: set[str] = set()
@@ -61,26 +64,34 @@ class Accounts:
         return self.verdict
 
     def _read_topics(self) -> None:
-        direct = self._shop.direct
         for source in self._shop.sources:
-            for seen in each_of(direct, f"{source}.dlq"):
-                self._note(seen.own["id"], seen.own["reason"], 0, seen)
+            for seen in self._each_of(f"{source}.dlq"):
+                self._note(seen.own["id"], seen.own["reason"], 0, seen, f"{source}.dlq")
                 if seen.own["reason"] == "crashed":
                     self._crashed.add(seen.own["id"])
         for tier in self._shop.tiers:
-            for seen in each_of(direct, tier):
-                self._note(seen.own["id"], RETRY, int(seen.own["attempt"]), seen)
-        for seen in each_of(direct, self._shop.shape.emits_to):
-            self._note((seen.value or b"").decode(), EMITTED, 0, seen)
+            for seen in self._each_of(tier):
+                self._note(seen.own["id"], RETRY, int(seen.own["attempt"]), seen, tier)
+        emits_to = self._shop.shape.emits_to
+        for seen in self._each_of(emits_to):
+            self._note((seen.value or b"").decode(), EMITTED, 0, seen, emits_to)
 
-    def _note(self, record: str, what: str, attempt: int, seen: Seen) -> None:
+    def _each_of(self, topic: str) -> Iterator[Seen]:
+        return each_of(self._shop.direct, topic)
+
+    def _note(self, record: str, what: str, attempt: int, seen: Seen, topic: str) -> None:
         place, _, offset = record.rpartition("/")
-        self._traces.put(place, f"{offset} {what} {attempt} {seen.timestamp_ms}")
+        at_ms = seen.timestamp_ms + 1  # whole milliseconds: not before the run that it comes of
+        self._traces.put(place, f"{offset} {what} {attempt} {at_ms} {topic} 0")
 
     def _read_ledger(self) -> crashes.Alone:
         alone = crashes.Alone(self._crashed)
         latest: dict[str, float] = {}
         for run in self._shop.ledger.each():
+            if run.note in SAID:
+                self._words.append(Word(run.event_id, run.pid, run.note, run.start_ms))
+                if run.note != TOOK:
+                    continue
             step = Step(run.event_id, run.attempt, run.note, run.pid, run.start_ms, run.due_ms)
             alone.take(step)
             place, _, offset = run.event_id.rpartition("/")
@@ -90,13 +101,19 @@ class Accounts:
                     self.verdict.note(
                         "early", f"{run.event_id} began {run.due_ms - run.start_ms:.1f} ms before its due"
                     )
-            if place.startswith(f"{self._shop.shape.ladder}/"):
-                if run.note == BEGAN:
-                    self._traces.put(place, f"{offset} {RUN} {run.attempt} {run.start_ms}")
-            else:
+                ran_at = self._place_of_run(place, run.attempt)
+                self._traces.put(place, f"{offset} {RUN} {run.attempt} {run.start_ms} {ran_at} {run.pid}")
+            if not place.startswith(f"{self._shop.shape.ladder}/"):
                 told = f"{offset} {run.attempt} {run.note} {run.pid} {run.start_ms} {run.due_ms}"
                 self._steps.put(place, told)
         return alone
+
+    def _place_of_run(self, place: str, attempt: int) -> str:
+        """The partition from which a record is run: of a tier, where it has one, the one with the number of its own."""
+        topic, number = place.split("/")
+        if topic == self._shop.shape.ladder and attempt > 1:
+            topic = self._shop.tiers[attempt - 2]
+        return f"{topic}/{number}/"
 
     def _look_for_stall(self, latest: dict[str, float], place: str, at_ms: float) -> None:
         for where in ("", place):
@@ -123,8 +140,8 @@ class Accounts:
         self, place: str, plans: list[Plan], keys: dict[str, str], *, is_by_key: bool
     ) -> None:
         traces = [
-            Trace(f"{place}/{at}", what, int(attempt), float(at_ms))
-            for at, what, attempt, at_ms in self._traces.lines(place)
+            Trace(f"{place}/{at}", what, int(attempt), float(at_ms), where, int(pid))
+            for at, what, attempt, at_ms, where, pid in self._traces.lines(place)
         ]
         blamed = frozenset(trace.record for trace in traces if trace.what == "crashed")
         found = routes.judge(

@@ -10,8 +10,8 @@ a bad end while a suspect runs alone explains that end, also to its other partit
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tests.chaos.faults import AFTER_MS, Faults
-from tests.chaos.key_order import BEGAN, TOOK, Step, Verdict
+from tests.chaos.faults import AFTER_MS, TOOK, Faults
+from tests.chaos.key_order import BEGAN, Step, Verdict
 
 #: A killer ends so many processes, then it isn't run again.
 MOST_KILLS = 3

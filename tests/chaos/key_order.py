@@ -4,16 +4,16 @@ What a history of runs says about order by key: nothing but a function of what h
 For a listener with `blocking="key"`. A record is *through* when a run of it was handled, or its last attempt failed. Of one key
 
 - no run begins before all earlier records are through, nor while another one goes on;
-- what is through runs again only after the process that ran the key last was killed, or may have lost its partitions by
-  another fault, and then from some record on all that follow it, in their order;
+- what is through runs again only after what the process did that ran the key last was undone (`Faults.undid`), and then from
+  some record on all that follow it, in their order;
 - what a process began with, or a retry waited in front of, tells what was committed: nothing before it runs again;
-- attempts count on by one after a failure; the same attempt comes again only after such a fault.
+- attempts count on by one after a failure; the same attempt comes again only if it was undone.
 
 Nothing is lost, nothing is early, and dead letters are those that were to be expected, one for each last run at most.
 
 Where the history tells which process *took* its partition, what others still did there is late: a process that stood still
-or was cut off doesn't know yet that it was given up. That is counted, must be explained by such a fault, and changes nothing
-of what is judged: the one that took the partition does it all.
+or was cut off doesn't know yet that it was given up. That is counted, it must say so soon, and it changes nothing of what is
+judged: the one that took the partition does it all.
 """
 
 from collections import Counter, defaultdict
@@ -21,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.chaos.faults import Faults
+from tests.chaos.faults import TOOK, Faults
 
-BEGAN, HANDLED, FAILED, TOOK = "began", "handled", "failed", "took"
+BEGAN, HANDLED, FAILED = "began", "handled", "failed"
 #: Of each kind so many are told in full; all are counted.
 TOLD_MOST = 20
 
@@ -122,6 +122,7 @@ class _Judge:
         self.places: dict[str, tuple[_Key, int]] = {}
         self.last: dict[str, _Last] = {}
         self.last_runs: Counter[str] = Counter()
+        self._begun: Counter[tuple[str, int, int]] = Counter()
         self._faults, self._blamed, self._repeat_within_ms = faults, blamed, repeat_within_ms
         for one in sent:
             key = self.keys[one.key]
@@ -132,6 +133,7 @@ class _Judge:
         if step.what == TOOK:
             self.owner = step.pid
             return
+        self._begun[step.record, step.attempt, step.pid] += 1 if step.what == BEGAN else -1
         if self.owner not in (0, step.pid):
             self._take_late(step)
             return
@@ -151,7 +153,7 @@ class _Judge:
             self.last_runs[step.record] += step.what == FAILED  # a letter may come of it
             return
         self.verdict.counts["late runs"] += 1
-        if not self._faults.shook(step.pid, step.at_ms, step.at_ms):
+        if not any(self._faults.was_late(place, step.pid, step.at_ms) for place in _places(step.record)):
             self.verdict.note("beside", f"{_told(step)}, though {self.owner} had taken the partition")
 
     def _begin(self, key: _Key, at: int, step: Step) -> None:
@@ -180,7 +182,7 @@ class _Judge:
     def _end(self, key: _Key, at: int, step: Step) -> None:
         running = key.running
         if running is None or running[:2] != step[:2] or running.pid != step.pid:
-            if self._faults.shook(step.pid, step.at_ms, step.at_ms):
+            if self._begun[step.record, step.attempt, step.pid] >= 0:
                 return  # begun before the process lost the partition, and got it back
             self.verdict.note("end", f"{_told(step)}, but that run had not begun")
         key.running = None
@@ -234,31 +236,32 @@ class _Judge:
         self.verdict.counts["retries"] += step.attempt > 1
 
     def _skip_blamed(self, key: _Key, at: int, step: Step) -> None:
-        """A record that became a `crashed` letter is through with the kill in which it ran."""
+        """
+        A record that became a `crashed` letter is through with the kill in which it ran; or was about to, its handler having
+        noted nothing yet.
+        """
         while key.at < at:
             record = key.records[key.at].record
             last = self.last.get(record)
-            if record not in self._blamed or last is None or not self._was_lost(last.pid, last.at_ms, step):
+            if record not in self._blamed:
                 return
-            key.ended_ms[key.at] = self._faults.kills.get(last.pid, last.at_ms)
+            if last is not None:
+                if not self._was_lost(last.pid, last.at_ms, step):
+                    return
+                key.ended_ms[key.at] = self._faults.kills.get(last.pid, last.at_ms)
             key.at += 1
             key.through = max(key.through, key.at)
 
     def _was_lost(self, pid: int, since_ms: float, step: Step) -> bool:
-        """
-        Whether a process, another than the step's, was killed before it; or may have lost the partition since that time, which
-        it may have got back.
-        """
-        if pid != step.pid and self._faults.kills.get(pid, step.at_ms) < step.at_ms:
-            return True
-        return self._faults.shook(pid, since_ms, step.at_ms)
+        """Whether what a process did then may be done again by this step."""
+        return any(self._faults.undid(place, pid, since_ms, step.at_ms) for place in _places(step.record))
 
     def check_end(self, letters: Sequence[Letter], poison: frozenset[str]) -> None:
         """Nothing is lost, and each dead letter has its reason."""
         for key in self.keys.values():
             for at in range(key.through, len(key.records)):
                 sent = key.records[at]
-                if not (sent.record in self._blamed and sent.record in self.last):
+                if sent.record not in self._blamed:
                     self.verdict.note("lost", f"{sent.record} of key {sent.key} never was through")
         written = Counter(letter.record for letter in letters)
         for record, count in written.items():
@@ -313,6 +316,12 @@ def judge(
         }
     )
     return verdict
+
+
+def _places(record: str) -> tuple[str, str]:
+    """Where it runs: from its partition, or from the parked one of the same number, which always goes with that."""
+    topic, _, number = record.rpartition("/")[0].rpartition("/")
+    return f"{topic}/{number}/", f"{topic}.parked/{number}/"
 
 
 def _told(step: Step) -> str:

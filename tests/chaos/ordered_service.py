@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 from confluent_kafka import Producer
 
-from tests.chaos.faults import of_kills
-from tests.chaos.key_order import TOOK, Letter, Sent, Step, Verdict, judge
+from tests.chaos.faults import SAID, of_kills
+from tests.chaos.key_order import Letter, Sent, Step, Verdict, judge
 from tests.ledger import Ledger
 from tests.plain_kafka import count_all, create_topics_of, is_all_committed, read_all, unique
 from tests.service_process import ServiceProcess
@@ -125,6 +125,6 @@ class OrderedService:
 
     def _steps(self) -> Iterator[Step]:
         for run in self.ledger.each():
-            if run.note == TOOK:
+            if run.note in SAID:
                 continue
             yield Step(run.event_id, run.attempt, run.note, run.pid, run.start_ms, run.due_ms)

@@ -1,6 +1,7 @@
 """Everything at once on three brokers: processes, brokers and the network fail, and each record is accounted for."""
 
 import os
+from collections import Counter
 
 import pytest
 
@@ -12,10 +13,12 @@ LONG = [pytest.param(mode, marks=pytest.mark.long) for mode in ("held", "parked"
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)  # brokers start and workers finish as late as a busy machine lets them
 @pytest.mark.parametrize("mode", ["exactly-once", *LONG])
-def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(broker_jars, tmp_path, mode, is_long):
-    seconds, records = (180, 30_000) if is_long else (18, 1_500)
+def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(
+    broker_jars, tmp_path, mode, is_long, record_property
+):
+    seconds, records = (180, 30_000) if is_long else (60, 4_000)
 
     result = three_brokers.run(
         tmp_path,
@@ -31,4 +34,6 @@ def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(broker_jars,
     assert result.verdict.found == {}
     assert result.verdict.counts["records"] == records
     assert result.verdict.counts["runs of killers"] > 0
-    assert {fault.kind for fault in result.faults} & AFTER_MS.keys() >= {"crash", "kill"}
+    kinds = Counter(fault.kind for fault in result.faults)
+    assert kinds.keys() >= AFTER_MS.keys()
+    record_property("told", f"{records:,} records, {dict(sorted(kinds.items()))}")

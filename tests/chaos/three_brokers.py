@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.broker import free_ports
 from tests.broker.cluster import BROKERS, Cluster
 from tests.chaos.accounts import Accounts, Stall
-from tests.chaos.faults import Fault, Faults
+from tests.chaos.faults import Fault
 from tests.chaos.key_order import Verdict
 from tests.chaos.proxy import Proxies
 from tests.chaos.shop import MODES, Shop
@@ -67,7 +67,7 @@ def run(
             storm = Storm(shop, cluster, proxies, seed)
             calm_s = _weather(shop, storm, seconds, records, pause_s, told)
             told("all is done; reading it back")
-            accounts = Accounts(shop, Faults(storm.faults), folder)
+            accounts = Accounts(shop, storm.faults, folder)
             verdict = accounts.judge()
         finally:
             cluster.kill()
@@ -94,7 +94,7 @@ def _weather(
         for worker in shop.workers:
             worker.start(awaits="")
         feeder.start()
-        until(lambda: _are_at_work(shop, storm), "partitions for each worker")
+        until(lambda: _are_at_work(shop, storm), "partitions for each worker", within_s=120)
         progress = _Progress(shop, storm, told)
         storm.rage(seconds, pause_s, progress)
         feeder.join()

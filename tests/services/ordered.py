@@ -2,8 +2,8 @@
 A service whose records wait for the failing ones of their key: one listener on threads, one on the event loop. A third one,
 where there is one, has a ladder: there nothing waits.
 
-It notes in the ledger when each run begins and how it ends, and when partitions come to this process. `SERVICE` holds its
-shape as JSON, `LEDGER` the ledger's path.
+It notes in the ledger when each run begins and how it ends, and what the process says of its partitions and writes. `SERVICE`
+holds its shape as JSON, `LEDGER` the ledger's path.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ import time
 import msgspec
 
 from redrive import App, Record, RetryPolicy
-from tests.chaos.key_order import BEGAN, FAILED, HANDLED, TOOK
+from tests.chaos.faults import REFUSED, WORDS
+from tests.chaos.key_order import BEGAN, FAILED, HANDLED
 from tests.ledger import Ledger
 
 MOST_ATTEMPTS = 5
@@ -86,23 +87,25 @@ def _end(ledger: Ledger, shape: Shape, work: Work, record: Record) -> None:
     ledger.note(record, HANDLED)
 
 
-class _Assignments(logging.Handler):
-    """Notes which partitions come to this process, before any of their records runs here."""
+class _Words(logging.Handler):
+    """Notes what this process says: that partitions came, before any of their records runs here, and how they went."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self._ledger = ledger
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "redrive_event", "") != "assigned":
-            return
-        for told in record.redrive_partitions.split(", "):
-            topic, *numbers = told.split(" ")
-            for number in numbers:
-                self._ledger.note_process(f"{topic}/{number}/", TOOK)
+        event = getattr(record, "redrive_event", "")
+        if event == "write-refused":
+            self._ledger.note_process(record.redrive_topic, REFUSED)
+        elif event in WORDS:
+            for told in record.redrive_partitions.split(", "):
+                topic, *numbers = told.split(" ")
+                for number in numbers:
+                    self._ledger.note_process(f"{topic}/{number}/", WORDS[event])
 
 
 if "SERVICE" in os.environ:
     _ledger = Ledger(os.environ["LEDGER"])
-    logging.getLogger("redrive").addHandler(_Assignments(_ledger))
+    logging.getLogger("redrive").addHandler(_Words(_ledger))
     app = make(msgspec.json.decode(os.environ["SERVICE"], type=Shape), _ledger)

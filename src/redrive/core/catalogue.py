@@ -707,6 +707,7 @@ _EVENTS = (
         "warning",
         "Nobody can tell what became of a transaction: %(error)s. %(partitions)s begin again at what the group has committed; what "
         "was in flight runs again, nothing is written twice.",
+        at_once=10,
     ),
     LogEvent(
         "metadata-limited",
