@@ -7,7 +7,8 @@ record may have overtaken another one of its key, none may be lost, each repetit
 With three brokers everything goes wrong: workers are killed, frozen and replaced, brokers killed and started again, the network
 is cut, held and slow, topics are altered; 10 % of the records fail for a time, 1 % for good, 0.1 % can't be read, and one
 kills its process. Judged besides: where each record went, by what the topics hold; whether dead letters are those
-that were to be expected; whether a fault explains each repetition. `--mode`: `held`, `parked`, `exactly-once`.
+that were to be expected; whether each repetition is explained by what became of the
+process that did it before. `--mode`: `held`, `parked`, `exactly-once`.
 
 The folder with the ledger and all logs is told, and stays where something was found. `--plant NAME`: with a fault of
 `tests/planted/` in the workers, which must be found.
