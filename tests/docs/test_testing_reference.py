@@ -16,6 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "testing.md").read_te
 _NAMED = set(re.findall(r"\w[\w-]*", " ".join(re.findall(r"`([^`]+)`", PAGE))))
 #: Asked by the simulated cluster itself, and by the processes.
 _INNER = {"next_abort", "next_outcome_is_lost", "next_refusal", "next_ack_is_lost", "next_commit_refusal"}
+_INNER |= {"next_refused_topics"}
 _INNER |= {"settle", "advance", "known_waits_ms", "close", "reports"}
 
 
