@@ -12,7 +12,7 @@ def objects_of(*modules: str) -> dict[str, int]:
     return {
         f"{kind.__module__}.{kind.__qualname__}": count
         for kind, count in kinds.items()
-        if kind.__module__.startswith(modules)
+        if str(kind.__module__).startswith(modules)
     }
 
 

@@ -5,6 +5,7 @@ Used by the tests (`kafka` and `own_kafka` in `tests/conftest.py`) and by hand (
 
 import atexit
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -195,6 +196,15 @@ def fetch(version: str = "") -> Path:
         raise BrokerError(f"a real broker needs Java 17 and Maven; not found on PATH: {', '.join(missing)}")
     wanted = POM.read_text("utf-8")
     stamp = folder / "pom.xml"
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        # Test processes start at once: none may take away what another one has just begun to run.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _bring(folder, stamp, wanted, version)
+    return folder
+
+
+def _bring(folder: Path, stamp: Path, wanted: str, version: str) -> None:
     if not stamp.exists() or stamp.read_text("utf-8") != wanted:
         fresh = folder.with_name(f"{folder.name}-{os.getpid()}")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -204,7 +214,6 @@ def fetch(version: str = "") -> Path:
         (fresh / "pom.xml").write_text(wanted, "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
-    return folder
 
 
 def answers(bootstrap: str, timeout_s: float = 1.0) -> bool:

@@ -121,6 +121,18 @@ def test_while_only_failed_records_may_run_the_lane_of_a_parked_key_is_looked_at
     assert [lane.key for lane, _ in rested] == [b"parked"]
 
 
+def test_while_only_failed_records_may_run_the_one_besides_may_too_and_nothing_behind_it():
+    """Where those that failed fill a commit, and are written only with one that can't tell of them before the first one is through."""
+    heads = Heads({})
+    lanes = lanes_by(blocking="key", heads=heads)
+    lanes.add([record_of(0, b"a"), record_of(1, b"a"), record_of(2, b"b"), record_of(3, b"c")])
+    heads.put(3, Head(1, 0, 0), ENVELOPE, must_tell=False)
+    rest = lambda *_: None
+    assert lanes.lowest(1.0, rest, only_heads=True) == 3
+    assert lanes.lowest(1.0, rest, only_heads=True, besides=0) == 0
+    assert offsets_of(take(lanes, now_ms=1.0, only_heads=True, besides=0)) == [0, 3]
+
+
 def test_what_has_to_be_told_rests_after_its_due_until_a_commit_told_of_this_very_attempt():
     heads = Heads({})
     lanes = lanes_by(heads=heads)

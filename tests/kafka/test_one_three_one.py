@@ -267,16 +267,16 @@ def test_each_failure_with_an_attempt_left_is_written_to_a_tier_once(listeners, 
 def test_first_attempts_of_a_key_keep_their_order(listeners):
     verdict = listeners["order by key"].judged_without_retries()
     assert verdict.found == {}
-    assert verdict.counts["runs"] > 200
+    assert verdict.counts["runs"] > 100
 
 
 def test_a_key_waits_for_its_failing_record(listeners):
     verdict = listeners["blocking key"].judged(lambda seen: seen.key)
     assert verdict.found == {}
-    assert verdict.counts["retries"] > 10
+    assert verdict.counts["retries"] > 5
 
 
 def test_a_partition_waits_for_its_failing_record(listeners):
     verdict = listeners["blocking partition"].judged(lambda seen: seen.partition)
     assert verdict.found == {}
-    assert verdict.counts["retries"] > 10
+    assert verdict.counts["retries"] > 5

@@ -367,6 +367,15 @@ PLANTS = {
         ),
         "a hole that nothing frees",
     ),
+    "lets nothing run but what failed, though that can't be told before the first one": Plant(
+        "core/key_lanes.py",
+        "            return first == besides or self._heads.get(first) is not None\n",
+        "            return self._heads.get(first) is not None\n",
+        (
+            "tests/core/test_key_lanes.py::test_while_only_failed_records_may_run_the_one_besides_may_too_and_nothing_behind_it",
+        ),
+        "3 == 0",
+    ),
     "waits for ever for a client that hangs in a transaction": Plant(
         "adapters/kafka_transactor.py",
         "        elif self._asked is not None and self.thread.hangs():\n",

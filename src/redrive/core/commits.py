@@ -308,7 +308,8 @@ class Commits:
         watch, ledger = lane.watch, NO_LEDGER
         if watch is not None:
             ledger = watch.closed(lane.offsets) if is_last else watch.ledger(lane.offsets)
-        heads = lane.heads.told(self.heads_most) if lane.heads else NO_HEADS
+        # One more: where they fill a commit, the record at the frontier runs all the same.
+        heads = lane.heads.told(self.heads_most + 1) if lane.heads else NO_HEADS
         is_bare = bool(self._suspects.get(lane.key, 0) % 2)
         snapshot = self._snapshot(lane, heads, ledger, is_bare=is_bare)
         if is_bare and snapshot == lane.acked:

@@ -140,12 +140,13 @@ class KeyLanes:  # size: what happens to lanes, a method each
         rest: Callable[[KeyLane, int], None],
         *,
         only_heads: bool = False,
+        besides: int = -1,
     ) -> Taken:
         """
         Take up to `most` records of lanes in their turn, from each as many as fit: a worker handles them one after another.
 
-        `may_start`: only offsets below it. `only_heads`: only records that failed before, or that such ones wait for, while lanes
-        of held keys rest as ever; woken lanes are the first in turn.
+        `may_start`: only offsets below it. `only_heads`: only records that failed before, or that such ones wait for, and the
+        offset `besides`, while lanes of held keys rest as ever; woken lanes are the first in turn.
         `rest(lane, due_ms)` is told of each lane whose front waits until then; -1: until a commit has told what is known of it.
         """
         taken = Taken()
@@ -155,7 +156,7 @@ class KeyLanes:  # size: what happens to lanes, a method each
             if len(taken.records) >= most:
                 break
             lane = ready.popleft()
-            if only_heads and not self._has_turn(lane) and not self._is_held(lane):
+            if only_heads and not self._has_turn(lane, besides) and not self._is_held(lane):
                 later.append(lane)
                 continue
             if (heads or self.held is not None) and self._must_rest(lane, now_ms, rest):
@@ -168,7 +169,12 @@ class KeyLanes:  # size: what happens to lanes, a method each
         return taken
 
     def lowest(
-        self, now_ms: float, rest: Callable[[KeyLane, int], None], *, only_heads: bool = False
+        self,
+        now_ms: float,
+        rest: Callable[[KeyLane, int], None],
+        *,
+        only_heads: bool = False,
+        besides: int = -1,
     ) -> int | None:
         """The lowest offset that `take` could take; None for none. Looks at all lanes that may have a turn."""
         ready = self._ready
@@ -178,16 +184,17 @@ class KeyLanes:  # size: what happens to lanes, a method each
             if self._must_rest(lane, now_ms, rest):
                 continue
             ready.append(lane)
-            if only_heads and not self._has_turn(lane):
+            if only_heads and not self._has_turn(lane, besides):
                 continue
             offset = lane.queue[0].offset()
             lowest = offset if lowest is None else min(lowest, offset)
         return lowest
 
-    def _has_turn(self, lane: KeyLane) -> bool:
-        """Whether it waits for a record that failed, which has its room in commits."""
+    def _has_turn(self, lane: KeyLane, besides: int) -> bool:
+        """Whether it waits for a record that failed, which has its room in commits, or for the one besides."""
         if self.goes_before is None:
-            return self._heads.get(lane.queue[0].offset()) is not None
+            first = lane.queue[0].offset()
+            return first == besides or self._heads.get(first) is not None
         return any(record.offset() in self._heads for record in lane.queue)
 
     def _must_rest(self, lane: KeyLane, now_ms: float, rest: Callable[[KeyLane, int], None]) -> bool:

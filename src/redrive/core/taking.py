@@ -41,7 +41,8 @@ class Taking:
         """The lowest offset that could start now, if all may; None when none could, or it isn't known without trying."""
         if lane.keys is not None:
             self._fill(lane, lane.keys, most, now)
-            return lane.keys.lowest(now.wall_ms, self._rest_in(lane, now), only_heads=self._is_full(lane))
+            rest, is_full = self._rest_in(lane, now), self._is_full(lane)
+            return lane.keys.lowest(now.wall_ms, rest, only_heads=is_full, besides=_besides(lane))
         if _is_window_next(lane, now):
             return lane.window.lowest_due(now.wall_ms)
         self._notices.skip_front(lane, now)
@@ -123,7 +124,7 @@ class Taking:
             return None
         self._fill(lane, keys, most, now)
         rest, is_full = self._rest_in(lane, now), self._is_full(lane)
-        taken = keys.take(most, now.wall_ms, lane.limit, rest, only_heads=is_full)
+        taken = keys.take(most, now.wall_ms, lane.limit, rest, only_heads=is_full, besides=_besides(lane))
         if not taken.records:
             return None
         run = Run(lane, slot, taken.records, 0, 0)
@@ -168,6 +169,14 @@ class Taking:
                 self._rests.until(lane, key_lane, wake_ms)
 
         return rest
+
+
+def _besides(lane: Lane) -> int:
+    """
+    What may run though the heads fill a commit: the first unfinished record, when nothing else is at work. Where all that wait are
+    written only with a commit that can't tell of offsets so far above the frontier (exactly-once), they wait for that one.
+    """
+    return -1 if lane.runs else lane.offsets.frontier
 
 
 def _is_window_next(lane: Lane, now: Now) -> bool:
