@@ -306,6 +306,25 @@ def test_a_partition_goes_on_after_a_declared_outage_though_its_first_record_kee
     assert [run.value for run in harness.handled] == [1, 2]
 
 
+def test_a_record_that_comes_through_may_be_the_one_by_which_an_outage_is_told(redrive_harness):
+    """Twenty failures in a moment are too few; with it they are twenty of twenty-one in ten seconds."""
+    app = App("shop")
+
+    @app.listener("orders", retry=RetryPolicy("1m"), concurrency=4)
+    async def handle(number: int) -> None:
+        if number < 20:
+            raise Down
+
+    harness = redrive_harness(app, partitions=1, settings=SETTINGS)
+    for number in range(20):
+        harness.send("orders", number)
+    harness.advance("11s")
+    harness.send("orders", 20)
+    harness.advance("1s")
+    [report] = [report for report in harness.reports if report.event == "outage"]
+    assert report.fields["why"] == "nearly all of its last attempts failed"
+
+
 def test_a_declared_outage_lasts_as_long_as_now_and_then_an_exception_tells_of_it(redrive_harness):
     app, runs = App("shop"), []
 

@@ -106,9 +106,9 @@ class Outages:
         is_opened = breaker.finished(handled, len(down) - row, now.mono_ms)
         if not (breaker.finished(0, row, now.mono_ms) or is_opened):
             return False
-        self._begin(
-            listener, f"nearly all of its last attempts failed, the latest with {down[-1].failure.type}"
-        )
+        # As time passes a record that came through may tell that those before it failed for long enough.
+        latest = f", the latest with {down[-1].failure.type}" if down else ""
+        self._begin(listener, f"nearly all of its last attempts failed{latest}")
         return True
 
     def look(self, listener: ListenerState, now: Now) -> None:
