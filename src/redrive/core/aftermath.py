@@ -31,7 +31,9 @@ What a crash does between any two of these writes:
 | the source's offset was committed, the replay's wasn't | no hole, the replayed record | runs that once more, maybe after later records |
 
 Both partitions are committed together, whichever of them a commit is asked for. The last one takes a crash between two requests to
-one coordinator, where both are too large for one: then the source's is the first, since without a replay nothing frees a hole.
+one coordinator, where both are too large for one, or the source says more than any commit that was taken so far: then the source's is
+the first, since without a replay nothing frees a hole (`commits.py`). Only a broker that refuses the source's partition alone, and a
+crash before it takes it, leave a hole whose replay counts as handled.
 
 A policy that says `release` again frees all holes at its first start.
 """
