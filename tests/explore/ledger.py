@@ -10,12 +10,13 @@ from redrive.core.envelope import Envelope
 from redrive.core.record import TopicPartition
 from redrive.runtime.ports import Committed
 from redrive.sim.records import SimRecord
+from tests.explore.blame import Blame
 from tests.explore.committed import Reader
 from tests.explore.sent_back import SentBack
 from tests.explore.shapes import SOURCES, ListenerShape, Shape, Task
 from tests.explore.shop import AWAY, BEGAN, FAILED, HANDLED, MAILS, Run, Shop
 from tests.explore.steps import Kind, Step
-from tests.sim.fleet import KILLS_TO_BLAME, Fleet
+from tests.sim.fleet import Fleet
 
 
 class Broken(Exception):
@@ -62,13 +63,11 @@ class Ledger:
         self.outages = 0
         #: Blamed by the crash guard.
         self.crashed: set[str] = set()
-        self.deaths = 0
-        #: How often records or processes may have changed hands; how often in a way that looks like a crash.
-        self.moves = self.unclean = 0
+        self._blame = Blame(fleet)
+        #: How often records or processes may have changed hands.
+        self.moves = 0
         #: Whether something has happened since the beginning that may let records run more than once.
         self.disturbed = False
-        #: Whether commits may have failed to say that a process ended in order.
-        self._is_mute = False
         #: Whether processes that end in order may leave something behind: its copy wasn't acknowledged, its handler is slow.
         self._is_held_up = self._is_slow = False
         #: Whether records on tiers may have been posted on: their dues were further away than the tier waits.
@@ -117,15 +116,13 @@ class Ledger:
         """Something else is about to happen."""
         self._is_held_up |= step.kind in ("hold-acks", "refuse-writes")
         is_orderly = step.kind in ("start", "stop") and not (
-            self._is_mute or self._is_held_up or self._is_slow
+            self._blame.is_mute or self._is_held_up or self._is_slow
         )
         self.disturbed |= kind.disturbs and not is_orderly
         self.moves += 2 * kind.disturbs + (step.kind == "thaw")
         if step.kind in ("lose", "freeze") and (moving := self._fleet.processes):
             self._stale.add(moving[int(step.number) % len(moving)].process.resources)
-        self._is_mute |= step.kind in ("hold-commits", "refuse-commits", "refuse-commits-of", "brokers-away")
-        self._is_mute |= step.kind in ("hold-transactions", "abort", "lose-outcomes")
-        self.unclean += kind.is_unclean or (self._is_mute and step.kind in ("start", "stop", "thaw"))
+        self._blame.note_step(step, kind)
         self.posted_on |= step.kind == "clock" and step.number < -1_000
 
     def note_discards(self, events: list[str]) -> None:
@@ -135,7 +132,7 @@ class Ledger:
 
     def note_death(self) -> None:
         """A process died of a record."""
-        self.deaths += 1
+        self._blame.note_death()
         self.moves += 2
         self.disturbed = True
 
@@ -153,6 +150,14 @@ class Ledger:
         """After each round of a pump, so that nothing that ran in it is judged by what was written later."""
         if len(self._shop.runs) > self._seen_runs:
             self.check()
+
+    def check_rest(self) -> None:
+        """Time has passed, and all has been done that could be: no process has reason to look again and again."""
+        now_ms = self._fleet.clock.wall_ms()
+        for process in (mortal.process for mortal in self._fleet.processes):
+            engine = process.engine
+            if engine.lanes and not engine.runs and engine.next_wake_ms <= now_ms:
+                raise Broken("busy", f"process {process.resources} wants to be woken at once for nothing")
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -189,7 +194,8 @@ class Ledger:
         """Who should have died did, and nobody else."""
         task, listener = account.task, account.listener
         if event in self.crashed:
-            self._check_blame(event, task)
+            if (task is None or task.how != "kill") and not self._blame.may_be_wrong():
+                raise Broken("blamed", f"{event} is said to have killed processes, but it killed none")
             return
         dies = listener.dies(task)
         # What fails while all is away may do well at the next attempt; what is sent back is mended.
@@ -208,12 +214,6 @@ class Ledger:
         if listener.after == "divert":
             return True
         return self.away[event] > 0 and (not self._shape.declares_outages or self.outages > 1)
-
-    def _check_blame(self, event: str, task: Task | None) -> None:
-        if task is not None and task.how == "kill":
-            return
-        if not self.unclean or self.unclean + self.deaths < KILLS_TO_BLAME:
-            raise Broken("blamed", f"{event} is said to have killed processes, but it killed none")
 
     def _check_repeats(self, event: str) -> None:
         ended = self.handled[event] + self.dead[event]

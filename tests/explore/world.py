@@ -143,6 +143,7 @@ class World:
     def _is_done(self) -> bool:
         self._bury()
         self.ledger.check()
+        self.ledger.check_rest()
         if self.ledger.is_done():
             return True
         if self.ledger.waits_for_letters():

@@ -276,6 +276,13 @@ PLANTS = {
         (f"{_AFTERMATH}::test_a_replay_waits_until_the_partition_is_here_that_it_frees",),
         "assert not",
     ),
+    "looks without a pause for replays whose source is elsewhere": Plant(
+        "core/waiting.py",
+        "wake_ms = NEVER_MS if lane.misses_source else",
+        "wake_ms =",
+        ("tests/sim/test_freeing.py::test_replays_whose_source_is_elsewhere_keep_nobody_busy",),
+        "next_wake_ms",
+    ),
     "goes on diverting while its key is replayed": Plant(
         "core/aftermath.py",
         " or key_lane.key in lane.recalled:",

@@ -3,6 +3,7 @@
 import pytest
 
 from redrive.core.emitting import Emission, Emitted, Emitting
+from redrive.core.schedule import NEVER_MS
 from tests.sim.engine_world import post
 from tests.sim.test_aftermath import P0, REPLAY, blocked_world
 
@@ -69,3 +70,18 @@ def test_what_a_replay_emits_doesnt_end_it_when_the_source_has_gone_meanwhile():
     world.fetch(P0)
     world.pass_time(1)
     assert [run.lane.key for run in world.engine.runs] == [REPLAY]
+
+
+def test_replays_whose_source_is_elsewhere_keep_nobody_busy():
+    world = blocked_world()
+    world.assign(REPLAY)
+    world.fetch(REPLAY)
+    world.pass_time(1)
+    assert world.engine.next_wake_ms == NEVER_MS
+    world.assign(P0)
+    world.fetch(P0)
+    world.pass_time(1)
+    assert [run.lane.key for run in world.engine.runs] == [REPLAY]
+    world.let_go(P0)
+    world.pass_time(1)
+    assert world.engine.next_wake_ms == NEVER_MS

@@ -87,7 +87,9 @@ class WaitingRoom:
 
     def expect(self, lane: Lane) -> None:
         """Don't sleep beyond what this lane waits for."""
-        self.next_wake_ms = min(self.next_wake_ms, lane.window.next_wake_ms(), lane.reposts.next_wake_ms())
+        # It is looked at again when its source comes.
+        wake_ms = NEVER_MS if lane.misses_source else lane.window.next_wake_ms()
+        self.next_wake_ms = min(self.next_wake_ms, wake_ms, lane.reposts.next_wake_ms())
 
     def is_over(self, lane: Lane) -> bool:
         """Whether a lane holds more than its share of memory, so that fetching it has to pause."""
