@@ -330,8 +330,7 @@ def test_a_part_of_the_last_commit_that_is_not_confirmed_stays_to_be_done():
     commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
     first, *others = commits.final(lanes)
 
-    commits.confirm(lanes, first)
-
+    assert commits.send_last(lanes, lambda chunk: chunk == first) == others
     assert {key for chunk in commits.final(lanes) for key in chunk} == {
         key for chunk in others for key in chunk
     }
@@ -514,3 +513,14 @@ def test_the_last_commits_tell_of_replays_at_the_end_and_by_themselves():
     assert topics == sorted(topics, key=lambda names: names == {"orders.replay"})
     assert {len(names) for names in topics} == {1}
     assert sum(map(len, chunks)) == 260
+
+
+@pytest.mark.parametrize("going", ["both", "the source", "the replays"])
+def test_the_last_commit_of_replays_is_not_even_sent_where_their_source_is_refused(going):
+    source, replays = replayed_pair()
+    lanes = {"both": [replays, source], "the source": [source], "the replays": [replays]}[going]
+    commits = Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
+    sent = []
+    missing = commits.send_last(lanes, lambda chunk: sent.append(set(chunk)) or False)
+    assert sent == [{source.key}]
+    assert [set(chunk) for chunk in missing] == [{source.key}, {replays.key}]

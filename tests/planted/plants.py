@@ -283,6 +283,15 @@ PLANTS = {
         ("tests/sim/test_freeing.py::test_replays_whose_source_is_elsewhere_keep_nobody_busy",),
         "next_wake_ms",
     ),
+    "tells of replays at the end though their source was refused": Plant(
+        "core/commits.py",
+        "if (missing and not replays.isdisjoint(snapshots)) or not send(snapshots):",
+        "if not send(snapshots):",
+        (
+            "tests/core/test_commits.py::test_the_last_commit_of_replays_is_not_even_sent_where_their_source_is_refused",
+        ),
+        "assert",
+    ),
     "goes on diverting while its key is replayed": Plant(
         "core/aftermath.py",
         " or key_lane.key in lane.recalled:",

@@ -7,7 +7,7 @@ simulated cluster, and notes what really happened to each record; `check` compar
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -175,11 +175,7 @@ class World:  # size: what happens to a process, a method each
         """Partitions are somebody else's. The `last_commit` was "stored", or "refused", or "none" was tried."""
         lanes = [self.engine.lanes[key] for key in keys]
         if last_commit != "none":
-            for last in self.engine.commits.final(lanes):
-                self._check_claims(last)
-                if last_commit == "stored":
-                    self.committed.update(last)
-                    self.engine.commits.confirm(lanes, last)
+            self.engine.commits.send_last(lanes, lambda last: self._last_sent(last, last_commit))
         self.engine.forget(keys)
         for commit in self.commits:
             self.given_up[commit.snapshot].update(keys)
@@ -187,6 +183,13 @@ class World:  # size: what happens to a process, a method each
             self.positions.pop(key, None)
             self.draining.discard(key)
         self._perform()
+
+    def _last_sent(self, last: Mapping[TopicPartition, tuple[int, str]], last_commit: str) -> bool:
+        self._check_claims(last)
+        is_stored = last_commit == "stored"
+        if is_stored:
+            self.committed.update(last)
+        return is_stored
 
     # -- what happens --------------------------------------------------------------------------------------------
 

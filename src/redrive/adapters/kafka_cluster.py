@@ -261,7 +261,7 @@ class KafkaCluster:
                     if not left:
                         raise _port_error(error) from error
             if len(found) == len(topics):
-                return found
+                break
             self.client.poll(_ID_PAUSE_S)
         return found
 

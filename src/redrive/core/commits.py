@@ -6,7 +6,7 @@ the commit was on its way is part of the next one.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -223,8 +223,7 @@ class Commits:
     def final(self, lanes: Iterable[Lane]) -> list[dict[TopicPartition, Snapshot]]:
         """
         What last, synchronous commits of these lanes must say; lanes with nothing new are left out. Twins that stay are told of,
-        too, and then once more. Replays come in commits of their own, the last ones: nothing may be told of them where one
-        before was refused.
+        too, and then once more. Replays come in commits of their own, the last ones.
         """
         chunks: list[dict[TopicPartition, Snapshot]] = []
         chars, is_of_replays = CHUNK_CHARS + 1, False
@@ -242,11 +241,25 @@ class Commits:
             chunks[-1][lane.key] = snapshot
         return chunks
 
-    def confirm(self, lanes: Iterable[Lane], snapshots: Mapping[TopicPartition, Snapshot]) -> None:
-        """One of the commits of `final` was confirmed."""
-        self.confirmed += 1
-        for lane in lanes:
-            lane.acked = snapshots.get(lane.key, lane.acked)
+    def send_last(
+        self, lanes: Sequence[Lane], send: Callable[[dict[TopicPartition, Snapshot]], bool]
+    ) -> list[dict[TopicPartition, Snapshot]]:
+        """
+        Send what `final` says; `send` tells whether the broker took it. Those commits that aren't there: the refused ones, and
+        those of replays behind one, since what such replays freed may not be told.
+        """
+        missing: list[dict[TopicPartition, Snapshot]] = []
+        replays = {
+            each.key for lane in lanes for each in (lane, lane.twin) if each is not None and each.frees
+        }
+        for snapshots in self.final(lanes):
+            if (missing and not replays.isdisjoint(snapshots)) or not send(snapshots):
+                missing.append(snapshots)
+                continue
+            self.confirmed += 1
+            for lane in lanes:
+                lane.acked = snapshots.get(lane.key, lane.acked)
+        return missing
 
     def _fill(self, going: Collection[Lane]) -> None:
         """Take lanes from the round that fit into one commit; a suspect goes alone, and ends the round."""

@@ -317,14 +317,8 @@ class Pump:
             if not self._transact_last(self.engine.transacting, lanes):
                 self.report(Report("last-commit-refused", {"partitions": _told(keys)}))
             return
-        is_refused = False
-        for snapshots in self.engine.commits.final(lanes):
-            is_of_replays = any(self.engine.lanes[key].frees for key in snapshots)
-            if not (is_refused and is_of_replays) and self._source.commit_now(snapshots):
-                self.engine.commits.confirm(lanes, snapshots)
-            else:
-                is_refused = True
-                self.report(Report("last-commit-refused", {"partitions": _told(list(snapshots))}))
+        for missing in self.engine.commits.send_last(lanes, self._source.commit_now):
+            self.report(Report("last-commit-refused", {"partitions": _told(list(missing))}))
 
     # -- delivery exactly-once: no commit but in a transaction ---------------------------------------------------
 
