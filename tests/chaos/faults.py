@@ -15,7 +15,15 @@ from typing import NamedTuple
 #: By kind, how long after its end a fault may still keep commits from going through: reconnects take turns, and a transaction
 #: has ten seconds, until which a client may hang that lost its broker.
 #: What isn't named here disturbs nothing: a rolling restart, a change of a topic's settings, a slow network.
-AFTER_MS = {"kill": 0, "crash": 0, "stop": 5_000, "broker": 15_000, "cut": 15_000, "hold": 15_000}
+AFTER_MS = {
+    "kill": 0,
+    "crash": 0,
+    "stop": 5_000,
+    "broker": 15_000,
+    "cut": 15_000,
+    "hold": 15_000,
+    "mute": 15_000,
+}
 #: By somebody; by a record.
 _KILLS = ("kill", "crash")
 

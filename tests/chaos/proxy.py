@@ -2,7 +2,8 @@
 Ways through a network that can be cut, held and made slow: a TCP proxy in front of each of several ports.
 
 Cut: open connections are reset, and so are new ones. Held: connections stay, and nothing passes in either direction, as when
-a cable is pulled. Slow: each byte comes later by so long. What was held or slow comes in its order.
+a cable is pulled. Mute: what is asked arrives, and no answer comes back. Slow: each byte comes later by so long. What was held,
+mute or slow comes in its order.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ class Way:
         self._delay_s = 0.0
         self._is_open = asyncio.Event()
         self._is_open.set()
+        self._answers = asyncio.Event()
+        self._answers.set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> asyncio.Server:
@@ -46,6 +49,10 @@ class Way:
         """Let nothing pass until `restore`; connections stay, and new ones are accepted."""
         self._is_open.clear()
 
+    def mute(self) -> None:
+        """Let no answer pass until `restore`."""
+        self._answers.clear()
+
     def slow(self, delay_s: float) -> None:
         self._delay_s = delay_s
 
@@ -53,6 +60,7 @@ class Way:
         """As at the beginning."""
         self._is_cut = False
         self._delay_s = 0.0
+        self._answers.set()
         self._is_open.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,8 +74,8 @@ class Way:
             back, there = await asyncio.open_connection("127.0.0.1", self.target, limit=_CHUNK_BYTES)
             self._writers.add(there)
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._relay(reader, there))
-                both.create_task(self._relay(back, writer))
+                both.create_task(self._relay(reader, there, self._is_open))
+                both.create_task(self._relay(back, writer, self._is_open, self._answers))
         except* (OSError, _Ended):
             pass
         finally:
@@ -76,7 +84,9 @@ class Way:
                     self._writers.discard(one)
                     _reset(one)
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *gates: asyncio.Event
+    ) -> None:
         """One direction, to its end. Raises _Ended there: a Kafka client that is through closes both."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_CHUNKS)
         now = asyncio.get_running_loop().time
@@ -92,7 +102,8 @@ class Way:
                 due, chunk = await under_way.get()
                 if (wait_s := due - now()) > 0:
                     await asyncio.sleep(wait_s)
-                await self._is_open.wait()
+                for gate in gates:
+                    await gate.wait()
                 if not chunk:
                     raise _Ended
                 writer.write(chunk)
@@ -111,7 +122,7 @@ class Proxies:
     """
     A way to each of `targets`, on a thread of its own, while it lasts as a context manager. `ways` are numbered as `targets`.
 
-    `cut`, `hold`, `slow` and `restore` take the numbers of the ways they are about, and return when it is so.
+    `cut`, `hold`, `mute`, `slow` and `restore` take the numbers of the ways they are about, and return when it is so.
     """
 
     def __init__(self, targets: Iterable[int]) -> None:
@@ -130,6 +141,9 @@ class Proxies:
 
     def hold(self, numbers: Iterable[int]) -> None:
         self._do(numbers, Way.hold)
+
+    def mute(self, numbers: Iterable[int]) -> None:
+        self._do(numbers, Way.mute)
 
     def slow(self, numbers: Iterable[int], delay_s: float) -> None:
         self._do(numbers, lambda way: way.slow(delay_s))

@@ -133,6 +133,7 @@ class Storm:
         yield self._to_a_broker
         yield lambda: self._to_ways("cut", (0.1, 4.0), self._proxies.cut)
         yield lambda: self._to_ways("hold", (0.5, 9.0), self._proxies.hold)
+        yield lambda: self._to_ways("mute", (0.5, 6.0), self._proxies.mute)
         yield lambda: self._to_ways("slow", (2.0, 8.0), self._slow)
         yield self._roll
         yield self._alter
@@ -190,13 +191,15 @@ class Storm:
         self, kind: str, seconds: tuple[float, float], do: Callable[[list[int]], object]
     ) -> Doing | None:
         """To one of the ways, or to all of them."""
-        if any(doing.kind in ("cut", "hold", "slow") for doing in self.doing):
+        if any(doing.kind in ("cut", "hold", "mute", "slow") for doing in self.doing):
             return None
         ways = list(range(BROKERS)) if self._dice.random() < 0.3 else [self._dice.randrange(BROKERS)]
 
         def steps() -> Steps:
             do(ways)
             yield self._dice.uniform(*seconds)
+            if kind == "mute":  # what wasn't answered never is
+                self._proxies.cut(ways)
             self._proxies.restore(ways)
 
         return Doing(kind, "network of " + ", ".join(f"broker-{1 + way}" for way in ways), steps())

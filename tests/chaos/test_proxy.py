@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from tests.chaos.proxy import Proxies
+from tests.waiting import until
 
 
 class Echo:
@@ -114,6 +115,21 @@ def test_what_is_held_comes_afterwards_in_its_order(servers, proxies):
             assert servers[0].heard == b"0"
             proxies.restore([0])
             assert (received(one, 3), received(new, 1)) == (b"123", b"4")
+
+
+def test_what_is_asked_of_who_is_mute_arrives_and_its_answer_comes_when_it_is_over(servers, proxies):
+    with connected(proxies.ports[0]) as one, connected(proxies.ports[1]) as other:
+        assert echoed(one, b"0") == b"0"
+        proxies.mute([0])
+        one.sendall(b"1")
+        until(lambda: servers[0].heard == b"01", "it arrives")
+        assert echoed(other, b"sign") == b"sign"
+        one.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            one.recv(1)
+        one.setblocking(True)
+        proxies.restore([0])
+        assert received(one, 1) == b"1"
 
 
 def test_what_is_slow_comes_whole_and_in_its_order(proxies):

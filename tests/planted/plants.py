@@ -292,6 +292,15 @@ PLANTS = {
         ),
         "assert",
     ),
+    "goes on with a producer that has dropped what may have been written": Plant(
+        "adapters/transactor_thread.py",
+        "if any(why.code() in _PURGED for why in self._refused.values()):",
+        "if False:",
+        (
+            "tests/chaos/test_lost_answers.py::test_what_is_written_again_is_there_though_the_answer_to_its_first_write_was_lost",
+        ),
+        "last",
+    ),
     "goes on diverting while its key is replayed": Plant(
         "core/aftermath.py",
         " or key_lane.key in lane.recalled:",

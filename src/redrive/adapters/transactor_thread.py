@@ -19,14 +19,18 @@ from redrive.core.record import TopicPartition
 from redrive.core.transactions import Aborted, Completed, Fenced, Outcome
 
 _FENCED = frozenset([KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED])
+#: The client dropped the write.
+_PURGED = frozenset([KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT])
 #: What is said of a write that was given up because of something else.
-_NOT_ITS_FAULT = _FENCED | {
-    KafkaError._PURGE_QUEUE,
-    KafkaError._PURGE_INFLIGHT,
-    KafkaError._FATAL,
-    KafkaError._STATE,
-    KafkaError.INVALID_TXN_STATE,
-}
+_NOT_ITS_FAULT = (
+    _FENCED
+    | _PURGED
+    | {
+        KafkaError._FATAL,
+        KafkaError._STATE,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
 #: The commit was refused since the group has moved on: nothing is wrong with any partition.
 _MOVED_ON = frozenset(
     [
@@ -233,7 +237,13 @@ class TransactorThread:
         """Abort what can't be committed, and tell why. Raises KafkaException where it can't be aborted either."""
         if error.fatal() or error.code() in _FENCED or error.code() == KafkaError._FATAL:
             raise KafkaException(error)
+        self.client.flush(_SLICE_S)  # an abort drops what has no answer yet
         self._until_ended(self.client.abort_transaction)
+        if any(why.code() in _PURGED for why in self._refused.values()):
+            # One that was sent, and not answered, is among them, perhaps: then the client would give its number to the next write
+            # there, which the broker would take for that one once more and drop, saying that it is there (librdkafka 2.16, tried).
+            # Another producer begins with numbers of its own.
+            self._renew()
         detail = told(error, *self._rights)
         writes = {
             place: _refusal(why, transaction.writes[place].topic)
