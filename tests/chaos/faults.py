@@ -3,8 +3,9 @@ What was done to a service and its cluster, what its processes said of it, and w
 functions of them.
 
 That something failed somewhere explains no repetition. What a process ran is run again only if that process was killed, or
-said itself that it lost the partition, or couldn't commit when it gave it back, and only when the partition was taken after
-that; or if the process said that it doesn't know what became of a transaction.
+said itself that it lost the partition, or couldn't commit when it gave it back, or that writes were refused which it still
+had to repeat then, and only when the partition was taken after that; or if the process said that it doesn't know what became
+of a transaction.
 """
 
 import math
@@ -28,7 +29,8 @@ AFTER_MS = {
 _KILLS = ("kill", "crash")
 
 TOOK, GAVE, LOST, UNCOMMITTED, UNKNOWN = "took", "gave", "lost", "uncommitted", "unknown"
-REFUSED = "refused"
+#: A write was refused; a transaction was aborted, so that for as long nothing was committed.
+REFUSED, ABORTED = "refused", "aborted"
 #: What a process says of partitions, by the event that tells it.
 WORDS = {
     "assigned": TOOK,
@@ -37,7 +39,7 @@ WORDS = {
     "last-commit-refused": UNCOMMITTED,
     "transaction-unknown": UNKNOWN,
 }
-SAID = frozenset((*WORDS.values(), REFUSED))
+SAID = frozenset((*WORDS.values(), REFUSED, ABORTED))
 #: Where somebody takes a partition of which this was said last, what wasn't committed runs again.
 _UNFINISHED = (LOST, UNCOMMITTED)
 #: So soon after it lost a partition a process may still note the end of a run.
@@ -46,6 +48,8 @@ _ENDING_MS = 1000.0
 _LATE_MS = 30_000.0
 #: A log line that sums up refused writes comes so late.
 _SUMMED_UP_MS = 11_000.0
+#: A transaction may take so long until it is known that it is aborted. The brokers' reason is everybody's: a coordinator moves.
+_ABORTED_AFTER_MS = 10_000.0
 
 
 class Fault(NamedTuple):
@@ -59,7 +63,7 @@ class Fault(NamedTuple):
 
 
 class Word(NamedTuple):
-    """What a process said. `about`: a partition, as `topic/number/`; the topic of a write that was `REFUSED`."""
+    """What a process said. `about`: a partition, as `topic/number/`; the topic of a write that was `REFUSED`; "" for all."""
 
     about: str
     pid: int
@@ -79,7 +83,12 @@ class Faults:
             if fault.kind in AFTER_MS and fault.kind not in _KILLS
         ]
         self._words: dict[str, list[Word]] = defaultdict(list)
+        self._refused_ms: dict[int, list[float]] = defaultdict(list)
         for word in words:
+            if word.what == ABORTED:
+                self._shakes.append((0, word.at_ms - _ABORTED_AFTER_MS, word.at_ms))
+            elif word.what == REFUSED:
+                self._refused_ms[word.pid].append(word.at_ms)
             self._words[word.about].append(word)
 
     def shook(self, pid: int, from_ms: float, to_ms: float) -> bool:
@@ -100,11 +109,22 @@ class Faults:
             return True
         if not tenure or tenure[0].at_ms >= _latest_ms(words, TOOK, by_ms):
             return False
-        if any(word.what in _UNFINISHED for word in tenure):
+        if any(word.what in _UNFINISHED for word in tenure) or self._held_back(tenure, pid, since_ms):
             return True
         gave_ms = _latest_ms(tenure, GAVE, killed_ms)
         was_handed_over = gave_ms and _latest_ms(words, TOOK, killed_ms) > gave_ms
         return killed_ms <= by_ms and not was_handed_over
+
+    def held_back(self, place: str, pid: int, since_ms: float) -> bool:
+        """
+        Whether the process may have given the partition back while writes for some of its records waited to be repeated: these
+        records run again, and later ones don't.
+        """
+        return self._held_back(_tenure(self._words.get(place, []), pid, since_ms), pid, since_ms)
+
+    def _held_back(self, tenure: list[Word], pid: int, since_ms: float) -> bool:
+        gave_ms = _latest_ms(tenure, GAVE, math.inf)
+        return any(since_ms <= at_ms <= gave_ms + _SUMMED_UP_MS for at_ms in self._refused_ms.get(pid, ()))
 
     def was_late(self, place: str, pid: int, at_ms: float) -> bool:
         """Whether another one had taken the partition by then, of which the process may not have known yet."""

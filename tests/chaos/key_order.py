@@ -5,7 +5,7 @@ For a listener with `blocking="key"`. A record is *through* when a run of it was
 
 - no run begins before all earlier records are through, nor while another one goes on;
 - what is through runs again only after what the process did that ran the key last was undone (`Faults.undid`), and then from
-  some record on all that follow it, in their order;
+  some record on all that follow it, in their order, but for what was held back alone (`Faults.held_back`);
 - what a process began with, or a retry waited in front of, tells what was committed: nothing before it runs again;
 - attempts count on by one after a failure; the same attempt comes again only if it was undone.
 
@@ -94,12 +94,13 @@ class _Last(NamedTuple):
 class _Key:
     """
     One key's records. `at`: the one whose turn it is; `through`: so many from the first on have been through; `floor`: so
-    many must have been committed.
+    many must have been committed. `has_gaps`: of those that run again some may be left out.
     """
 
     def __init__(self) -> None:
         self.records: list[Sent] = []
         self.at = self.through = self.floor = 0
+        self.has_gaps = False
         self.running: Step | None = None
         self.ran_by = 0
         self.ended_ms: dict[int, float] = {}
@@ -166,7 +167,7 @@ class _Judge:
         if at > key.through:
             first = key.records[key.through].record
             self.verdict.note("overtook", f"{_told(step)} before {first} of its key was through")
-        elif at > key.at:
+        elif at > key.at and not key.has_gaps:
             left_out = key.records[key.at].record
             self.verdict.note(
                 "gap", f"{_told(step)} again, but {left_out} before it, of the same tail, did not"
@@ -205,7 +206,10 @@ class _Judge:
             )
             return
         self.verdict.counts["repeated tails"] += 1
-        if at < key.floor:
+        key.has_gaps = any(
+            self._faults.held_back(place, key.ran_by, ended_ms) for place in _places(step.record)
+        )
+        if at < key.floor and not key.has_gaps:
             first = key.records[key.floor].record
             self.verdict.note(
                 "committed", f"{_told(step)} again, though an earlier repetition began at {first}"

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chaos.faults import (
+    ABORTED,
     AFTER_MS,
     GAVE,
     LOST,
+    REFUSED,
     TOOK,
     UNCOMMITTED,
     UNKNOWN,
@@ -156,12 +158,12 @@ def test_a_run_before_its_due_is_early():
 
 #: Something that was done to another process, or to the whole cluster, all the time; it explains nothing.
 STORM = [Fault(kind, "any", 0, 1000, pid) for kind in (*AFTER_MS, "roll") for pid in (0, 9)]
-WORD = {"took": TOOK, "gave": GAVE, "lost": LOST, "uncommitted": UNCOMMITTED, "unknown": UNKNOWN}
-#: Where records are whose names tell no place.
-PLACE = "//"
+WORD = {word: word for word in (TOOK, GAVE, LOST, UNCOMMITTED, UNKNOWN, REFUSED, ABORTED)}
+#: Where records are whose names tell no place, and what else is told about.
+PLACE, ABOUT = "//", {REFUSED: "emitted", ABORTED: ""}
 
 
-def _found_of_processes(history: str, step_ms=10.0, kills=None) -> str:
+def _found_of_processes(history: str, step_ms=10.0, kills=None, storm=STORM, **more) -> str:
     """`1:took`, `1:a1+`: which process; a step each 10 ms, but `1:+1000` lets so many pass."""
     steps, words, at_ms = [], [], 0.0
     for word in history.split():
@@ -170,12 +172,12 @@ def _found_of_processes(history: str, step_ms=10.0, kills=None) -> str:
         if what[0] == "+":
             at_ms += float(what)
         elif what in WORD:
-            words.append(Word(PLACE, pid, WORD[what], at_ms))
+            words.append(Word(ABOUT.get(what, PLACE), pid, WORD[what], at_ms))
             steps += [Step("", 0, TOOK, pid, at_ms)] * (what == "took")
         else:
             steps += [step._replace(pid=pid, at_ms=at_ms) for step in _steps(what)]
-    faults = Faults([*STORM, *of_kills(kills or {}).all], words)
-    return next(iter(judge(THREE, steps, faults).found), "")
+    faults = Faults([*storm, *of_kills(kills or {}).all], words)
+    return next(iter(judge(THREE, steps, faults, **more).found), "")
 
 
 LATE = {
@@ -207,6 +209,28 @@ def test_after_a_transaction_that_nobody_knows_of_the_same_process_begins_again_
     assert (
         _found_of_processes(history.replace("1:unknown", "1:unknown 1:+2000 1:a1+ 1:a1. 1:+10")) == "repeated"
     )
+
+
+def test_a_record_whose_write_was_refused_when_its_partition_was_given_back_runs_again_and_those_behind_it_need_not():
+    history = "1:took 1:a1+ 1:a1. 1:b1+ 1:b1. 1:refused 1:gave 2:took 2:a1+ 2:a1. 2:c1+ 2:c1."
+    assert _found_of_processes(history) == ""
+    assert _found_of_processes(history.replace("1:refused ", "")) == "repeated"
+    assert _found_of_processes(history.replace("1:refused", "2:refused")) == "repeated"
+    assert (
+        _found_of_processes(history.replace("1:refused ", "").replace("1:took", "1:took 1:refused"))
+        == "repeated"
+    )
+    assert _found_of_processes(history.replace("1:refused 1:gave", "1:gave 1:+12000 1:refused")) == "repeated"
+
+
+@pytest.mark.parametrize(
+    ("aborted", "found"), [("3:+10", "too old"), ("3:aborted", ""), ("3:+12000", "too old")]
+)
+def test_while_brokers_abort_transactions_what_a_kill_undoes_may_be_older(aborted, found):
+    history = f"3:+10000 1:took 3:aborted 1:a1+ 1:a1. 1:b1+ 1:b1. {aborted} 2:took 2:a1+ 2:a1. 2:b1+ 2:b1. 2:c1+ 2:c1."
+    killed_ms = 10_010.0 + 10 * len(history.split("2:took", maxsplit=1)[0].split())
+    kills = {1: killed_ms - 10 + 12_000 * ("12000" in aborted)}
+    assert _found_of_processes(history, kills=kills, storm=[], repeat_within_ms=15) == found
 
 
 def test_a_kill_long_after_the_partition_was_given_back_explains_nothing():

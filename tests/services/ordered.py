@@ -15,7 +15,7 @@ import time
 import msgspec
 
 from redrive import App, Record, RetryPolicy
-from tests.chaos.faults import REFUSED, WORDS
+from tests.chaos.faults import ABORTED, REFUSED, WORDS
 from tests.chaos.key_order import BEGAN, FAILED, HANDLED
 from tests.ledger import Ledger
 
@@ -98,6 +98,8 @@ class _Words(logging.Handler):
         event = getattr(record, "redrive_event", "")
         if event == "write-refused":
             self._ledger.note_process(record.redrive_topic, REFUSED)
+        elif event == "transaction-aborted":
+            self._ledger.note_process("", ABORTED)
         elif event in WORDS:
             for told in record.redrive_partitions.split(", "):
                 topic, *numbers = told.split(" ")
