@@ -89,6 +89,28 @@ def test_after_refused_offsets_the_next_transaction_waits_a_moment():
     assert [*free, at.transactions.is_free(at.now)] == [False, True]
 
 
+def test_what_a_refused_commit_was_about_is_tried_with_what_came_since():
+    at = _At()
+    at.put(_unit(_Token("a")))
+    begun = at.begin()
+    at.put(_unit(_Token("b")))
+    at.end(Aborted(begun.number, "refused", offsets={TopicPartition("orders", 0): _LARGE}))
+    at.ms += PAUSE_FIRST_MS
+    assert [write.token.name for write in at.begin(after_ms=0).writes] == ["a", "b"]
+
+
+def test_where_that_is_too_much_for_one_transaction_it_does_not_go_first_for_ever():
+    at = _At()
+    last = _Token("last")
+    at.put(*(_unit(_Token("before")) for _ in range(MOST_UNITS)), _unit(last))
+    for _ in range(UNEXPLAINED_MOST):
+        begun = at.begin(after_ms=0)
+        assert last not in [write.token for write in begun.writes]
+        at.end(Aborted(begun.number, "refused", offsets={TopicPartition("orders", 0): _LARGE}))
+        at.ms += PAUSE_FIRST_MS
+    assert at.begin(after_ms=0).writes[0].token is last
+
+
 def _begun(at: _At) -> Transaction:
     at.number += 1
     chosen, answers = at.transactions.choose(at.now, at_once=True)

@@ -301,6 +301,15 @@ PLANTS = {
         ),
         "last",
     ),
+    "tries the same writes for ever whose commit is refused": Plant(
+        "core/transactions.py",
+        "            self._wait_for_others(units)\n",
+        "            self._again(units)\n",
+        (
+            "tests/sim/test_short_commits.py::test_a_slow_first_record_of_a_hot_key_holds_all_up_for_as_long_as_it_takes_and_no_longer[1200-260-1]",
+        ),
+        "Counter",
+    ),
     "goes on diverting while its key is replayed": Plant(
         "core/aftermath.py",
         " or key_lane.key in lane.recalled:",

@@ -103,8 +103,10 @@ class Transactions:
         self._lets_fresh_by = False
         self._shunned: dict[str, _Shunned] = {}
         self._out: tuple[int, list[Unit]] | None = None
+        #: Whether what was chosen last was cut out.
+        self._is_portion = False
         self._pause_until_mono_ms = 0.0
-        self._unexplained = 0
+        self._unexplained = self._offsets_refused = 0
 
     def put(self, unit: Unit) -> None:
         """This is to be written."""
@@ -128,7 +130,8 @@ class Transactions:
         if self._new:
             self._take_in(now, answers)
         lets_fresh_by, self._lets_fresh_by = self._lets_fresh_by and bool(self._fresh), False
-        if self._portions and not lets_fresh_by:
+        self._is_portion = bool(self._portions) and not lets_fresh_by
+        if self._is_portion:
             chosen = self._portions.popleft()
         elif self._fresh and (at_once or self._is_time(now)):
             chosen = self._front()
@@ -169,7 +172,7 @@ class Transactions:
             return []
         (_, units), self._out = self._out, None
         if isinstance(outcome, Completed):
-            self._unexplained = 0
+            self._unexplained = self._offsets_refused = 0
             if self._shunned:
                 for topic in {topic for unit in units for topic in _topics(unit)}:
                     self._shunned.pop(topic, None)
@@ -179,7 +182,7 @@ class Transactions:
         if outcome.offsets:
             # The next one may be refused likewise.
             self._pause_until_mono_ms = now.mono_ms + PAUSE_FIRST_MS
-            self._again(units)
+            self._wait_for_others(units)
             return []
         return self._try_again(units, outcome.detail, now)
 
@@ -222,6 +225,20 @@ class Transactions:
     def _again(self, units: list[Unit]) -> None:
         if units:
             self._portions.appendleft(units)
+
+    def _wait_for_others(self, units: list[Unit]) -> None:
+        """
+        Their commit was refused. With fewer records finished behind an unfinished one it may be shorter, and the end of that one may
+        be among the units that have not been chosen: it is in the next transaction, or gets its turn.
+        """
+        self._offsets_refused += 1
+        if self._is_portion and units:
+            self._portions.append(units)
+            self._lets_fresh_by = True
+        elif self._offsets_refused < UNEXPLAINED_MOST:
+            self._fresh.extendleft(reversed(units))
+        else:
+            self._fresh.extend(units)
 
     def _halve(self, units: list[Unit]) -> None:
         middle = len(units) // 2
