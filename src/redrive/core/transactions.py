@@ -28,6 +28,8 @@ PAUSE_FIRST_MS = 100.0
 PAUSE_MOST_MS = 5_000.0
 #: So many of them in a row: perhaps one unit is to blame, though nobody says so.
 UNEXPLAINED_MOST = 4
+#: Units of which no commit can tell are tried again after a wait that doubles: to find that out costs a whole commit's text.
+UNTOLD_MOST_MS = 100.0
 #: A topic that refuses writes is tried with one unit only, after a wait that doubles.
 SHUN_FIRST_MS = 500.0
 SHUN_MOST_MS = 30_000.0
@@ -93,7 +95,7 @@ class Transactions:
         self, is_alive: Callable[[Any], bool] = attrgetter("is_wanted"), *, linger_ms: float
     ) -> None:
         self._is_alive = is_alive
-        self._linger_ms = linger_ms
+        self._linger_ms = self._wait_ms = linger_ms
         self._new: list[Unit] = []
         self._fresh: deque[Unit] = deque()
         self._since_mono_ms = 0.0
@@ -150,6 +152,8 @@ class Transactions:
         self, number: int, units: list[Unit], offsets: Mapping[TopicPartition, tuple[int, str]]
     ) -> Transaction:
         """The transaction of these units and offsets, which is on its way from now on."""
+        if units:
+            self._wait_ms = self._linger_ms
         self._out = number, units
         return Transaction(number, tuple(chain.from_iterable(units)), offsets)
 
@@ -159,6 +163,7 @@ class Transactions:
         """
         if units:
             self._since_mono_ms = now.mono_ms
+            self._wait_ms = min(UNTOLD_MOST_MS, 2 * self._wait_ms)
         for unit in units:
             if unit[0].alone or self._shunned.keys() & _topics(unit):
                 self._portions.append([unit])
@@ -195,7 +200,8 @@ class Transactions:
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def _is_time(self, now: Now) -> bool:
-        return now.mono_ms >= self._since_mono_ms + self._linger_ms or len(self._fresh) >= MOST_UNITS
+        is_full = len(self._fresh) >= MOST_UNITS and self._wait_ms == self._linger_ms
+        return is_full or now.mono_ms >= self._since_mono_ms + self._wait_ms
 
     def _take_in(self, now: Now, answers: list[Answer]) -> None:
         if not self._fresh:
