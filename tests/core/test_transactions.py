@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -109,6 +110,54 @@ def test_where_that_is_too_much_for_one_transaction_it_does_not_go_first_for_eve
         at.end(Aborted(begun.number, "refused", offsets={TopicPartition("orders", 0): _LARGE}))
         at.ms += PAUSE_FIRST_MS
     assert at.begin(after_ms=0).writes[0].token is last
+
+
+def test_a_unit_that_goes_alone_and_waits_for_a_fresh_one_leaves_it_its_turn():
+    at = _At()
+    alone, fresh = _Token("alone"), _Token("fresh")
+    at.put(_unit(alone, alone=True))
+    tried = []
+    for tick in range(1_000):
+        chosen, _ = at.transactions.choose(at.now)
+        tried += [unit[0].token for unit in chosen]
+        at.transactions.put_back(chosen, at.now)
+        if tick == 10:
+            at.put(_unit(fresh))
+        at.ms += 1
+    assert {alone, fresh} == set(tried)
+    assert abs(tried.count(alone) - tried.count(fresh)) < 10
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("linger_ms", [0.0, LINGER_MS])
+def test_what_no_commit_can_tell_of_is_tried_ten_times_a_second_and_then_at_once_again(is_alone, linger_ms):
+    at = _At()
+    at.transactions = Transactions(lambda _: True, linger_ms=linger_ms)
+    at.put(_unit(_Token("waits"), alone=is_alone))
+    tried = 0
+    for _ in range(2_000):
+        chosen, _ = at.transactions.choose(at.now)
+        tried += len(chosen)
+        at.transactions.put_back(chosen, at.now)
+        at.ms += 1
+    assert 20 <= tried <= 30
+    chosen, _ = at.transactions.choose(at.now, at_once=True)
+    at.transactions.begin(1, chosen, {})
+    at.end(Completed(1))
+    at.put(_unit(_Token("next")))
+    at.transactions.choose(at.now)
+    at.ms += linger_ms
+    assert len(at.transactions.choose(at.now)[0]) == (1 if linger_ms else 0)
+
+
+def test_after_an_abort_without_a_reason_all_is_written_in_its_order():
+    at = _At()
+    at.put(_unit(_Token("a1")))
+    begun = at.begin()
+    at.put(_unit(_Token("a2")))
+    at.end(Aborted(begun.number, "the coordinator moves"))
+    at.ms += PAUSE_FIRST_MS
+    assert [write.token.name for write in at.begin(after_ms=0).writes] == ["a1", "a2"]
 
 
 def _begun(at: _At) -> Transaction:

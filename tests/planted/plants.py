@@ -271,8 +271,8 @@ PLANTS = {
     ),
     "runs a replay though the partition that it frees is elsewhere": Plant(
         "core/lane.py",
-        "        if self.misses_source:\n            return False\n",
-        "",
+        "        return self.frees and self.twin is None\n",
+        "        return False\n",
         (f"{_AFTERMATH}::test_a_replay_waits_until_the_partition_is_here_that_it_frees",),
         "assert not",
     ),
@@ -309,6 +309,24 @@ PLANTS = {
             "tests/sim/test_short_commits.py::test_a_slow_first_record_of_a_hot_key_holds_all_up_for_as_long_as_it_takes_and_no_longer[1200-260-1]",
         ),
         "Counter",
+    ),
+    "gives what was cut out of a transaction every turn": Plant(
+        "core/transactions.py",
+        "bool(self._portions) and not (self._lets_fresh_by and self._fresh)",
+        "bool(self._portions)",
+        (
+            "tests/core/test_transactions.py::test_a_unit_that_goes_alone_and_waits_for_a_fresh_one_leaves_it_its_turn",
+        ),
+        "fresh",
+    ),
+    "makes a commit's text anew in each step for what it can't tell of": Plant(
+        "core/transactions.py",
+        "self._wait_ms = min(UNTOLD_MOST_MS, 2 * max(1.0, self._wait_ms))",
+        "pass",
+        (
+            "tests/core/test_transactions.py::test_what_no_commit_can_tell_of_is_tried_ten_times_a_second_and_then_at_once_again",
+        ),
+        "tried",
     ),
     "goes on diverting while its key is replayed": Plant(
         "core/aftermath.py",
@@ -496,8 +514,8 @@ PLANTS = {
     ),
     "takes an aborted transaction for committed": Plant(
         "core/transactions.py",
-        "        if isinstance(outcome, Completed):\n            self._unexplained = 0\n",
-        "        if True:\n            self._unexplained = 0\n",
+        "        if isinstance(outcome, Completed):\n            self._unexplained = self._offsets_refused = 0\n",
+        "        if True:\n            self._unexplained = self._offsets_refused = 0\n",
         (f"{_EXACTLY}::test_what_was_aborted_is_sent_again_and_no_handler_runs_for_it",),
         "assert",
     ),

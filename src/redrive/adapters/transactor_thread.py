@@ -161,6 +161,7 @@ class TransactorThread:
         number, began_ms = transaction.number, self._mono_ms()
         try:
             self._become_ready()
+            began_ms = self._mono_ms()  # to get ready takes time in which nobody ends a transaction
             return self._carried_out(transaction, membership)
         except _Unknown as error:
             if not error.is_final:
@@ -242,8 +243,9 @@ class TransactorThread:
         if any(why.code() in _PURGED for why in self._refused.values()):
             # One that was sent, and not answered, is among them, perhaps: then the client would give its number to the next write
             # there, which the broker would take for that one once more and drop, saying that it is there (librdkafka 2.16, tried).
-            # Another producer begins with numbers of its own.
+            # Another producer begins with numbers of its own; at once, for who has the id meanwhile is younger.
             self._renew()
+            self._become_ready()
         detail = told(error, *self._rights)
         writes = {
             place: _refusal(why, transaction.writes[place].topic)

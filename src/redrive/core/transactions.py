@@ -131,14 +131,14 @@ class Transactions:
         answers: list[Answer] = []
         if self._new:
             self._take_in(now, answers)
-        lets_fresh_by, self._lets_fresh_by = self._lets_fresh_by and bool(self._fresh), False
-        self._is_portion = bool(self._portions) and not lets_fresh_by
+        if not (at_once or self._is_time(now)):
+            return [], answers
+        self._is_portion = bool(self._portions) and not (self._lets_fresh_by and self._fresh)
         if self._is_portion:
             chosen = self._portions.popleft()
-        elif self._fresh and (at_once or self._is_time(now)):
-            chosen = self._front()
         else:
-            return [], answers
+            self._lets_fresh_by = False
+            chosen = self._front()
         is_alive = self._is_alive
         alive = [unit for unit in chosen if is_alive(unit[0].token)]
         if len(alive) < len(chosen):
@@ -163,7 +163,7 @@ class Transactions:
         """
         if units:
             self._since_mono_ms = now.mono_ms
-            self._wait_ms = min(UNTOLD_MOST_MS, 2 * self._wait_ms)
+            self._wait_ms = min(UNTOLD_MOST_MS, 2 * max(1.0, self._wait_ms))
         for unit in units:
             if unit[0].alone or self._shunned.keys() & _topics(unit):
                 self._portions.append([unit])
@@ -200,8 +200,10 @@ class Transactions:
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def _is_time(self, now: Now) -> bool:
-        is_full = len(self._fresh) >= MOST_UNITS and self._wait_ms == self._linger_ms
-        return is_full or now.mono_ms >= self._since_mono_ms + self._wait_ms
+        if now.mono_ms >= self._since_mono_ms + self._wait_ms:
+            return True
+        # What waits for others lingers no more, but for as long as nothing can be told of it.
+        return self._wait_ms == self._linger_ms and (bool(self._portions) or len(self._fresh) >= MOST_UNITS)
 
     def _take_in(self, now: Now, answers: list[Answer]) -> None:
         if not self._fresh:
@@ -256,7 +258,9 @@ class Transactions:
         pause_ms = min(PAUSE_MOST_MS, PAUSE_FIRST_MS * 2 ** min(self._unexplained, 10))
         self._pause_until_mono_ms = now.mono_ms + pause_ms
         self._unexplained += 1
-        if self._unexplained < UNEXPLAINED_MOST or not units:
+        if self._unexplained < UNEXPLAINED_MOST and not self._is_portion:
+            self._fresh.extendleft(reversed(units))  # in their order, with what came since
+        elif self._unexplained < UNEXPLAINED_MOST or not units:
             self._again(units)
         elif len(units) > 1:
             self._halve(units)
