@@ -51,7 +51,8 @@ def main() -> int:
         print(shortest(story))
         print(f"  again: scripts/explore --seed {story.seed}\n")
     print(f"{_rate(tally, passed_s)}, from seed {first}, on {asked.processes} processes")
-    _tell_reach(tally)
+    if not asked.brief:
+        _tell_reach(tally)
     return 1 if tally.stories else 0
 
 
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="as many worlds as fit into this time")
     parser.add_argument("--seed", type=int, help="play this world again and tell it")
     parser.add_argument("--from", dest="first", type=int, help="the first seed; any by default")
+    parser.add_argument("--brief", action="store_true", help="don't tell what was covered")
     parser.add_argument("--until-found", action="store_true", help="end with the first world that goes wrong")
     parser.add_argument(
         "--planted", nargs="?", const="", metavar="NAME", help="find this planted fault, or all of them"
