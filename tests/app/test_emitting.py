@@ -200,7 +200,7 @@ def test_what_is_neither_bytes_nor_text_is_refused_by_its_type(open_shop):
     assert letter.value == b"one"
 
 
-def test_all_that_one_record_emits_is_seen_at_once_or_not_at_all(open_shop):
+def test_t_tx_2_all_that_one_record_emits_is_seen_at_once_or_not_at_all(open_shop):
     def handle(value: bytes, record: Record) -> None:
         record.emit("mails", value)
         record.emit("invoices", value)

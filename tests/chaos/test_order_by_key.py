@@ -13,7 +13,7 @@ SEED = int(os.environ.get("REDRIVE_TEST_SEED", "11"))
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("parks", [False, True], ids=["held", "parked"])
-def test_order_by_key_holds_under_random_kills_of_three_workers(kafka, tmp_path, parks):
+def test_t_key_2_order_by_key_holds_under_random_kills_of_three_workers(kafka, tmp_path, parks):
     service = OrderedService(kafka.bootstrap, tmp_path, SEED, parks=parks)
 
     verdict = run_under_kills(service, 9, rate=300, seed=SEED, pause_s=(1.5, 3))

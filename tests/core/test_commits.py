@@ -339,7 +339,7 @@ def test_a_part_of_the_last_commit_that_is_not_confirmed_stays_to_be_done():
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next():
+def test_t_off_2_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next():
     lane, commits = lane_of(0), Commits(INTERVAL_MS, RECORDS, lambda topic: topic)
     first = commits.due([lane], Now(0, 0))
     lane.offsets.settle(5)

@@ -50,7 +50,7 @@ def test_a_lane_of_which_a_worker_has_records_has_no_turn():
     assert offsets_of(take(lanes)) == [1]
 
 
-def test_the_same_bytes_are_the_same_key_and_records_without_a_key_have_none():
+def test_t_key_1_the_same_bytes_are_the_same_key_and_records_without_a_key_have_none():
     lanes = lanes_by()
     lanes.add(
         [record_of(0, bytes([1, 2])), record_of(1, None), record_of(2, bytes([1, 2])), record_of(3, None)]
@@ -71,7 +71,7 @@ def test_without_order_each_record_is_its_own_lane_and_a_blocking_partition_is_o
     assert sum(bool(offsets_of(take(lanes, 1))) for _ in range(3)) == turns
 
 
-def test_one_key_with_a_hundred_thousand_records_lets_each_other_key_have_its_turn():
+def test_t_key_3_one_key_with_a_hundred_thousand_records_lets_each_other_key_have_its_turn():
     lanes = lanes_by()
     lanes.add([record_of(offset, b"hot") for offset in range(100_000)])
     lanes.add([record_of(100_000 + number, b"%d" % number) for number in range(50)])

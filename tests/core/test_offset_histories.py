@@ -104,7 +104,7 @@ PATTERNS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("first", [2**31 - 40_000, 2**53 - 40_000])
-def test_long_ranges_claim_what_is_finished_or_less_of_it_within_the_budget(pattern, first):
+def test_t_off_3_long_ranges_claim_what_is_finished_or_less_of_it_within_the_budget(pattern, first):
     roll = random.Random(f"{pattern} {first}")
     for width in (32_767, 32_768, 65_536, roll.randint(32_766, 70_000)):
         unfinished = [first + offset for offset in PATTERNS[pattern](roll, width)]
@@ -144,7 +144,7 @@ def test_what_the_map_of_a_million_takes(every, chars):
         pytest.param(2, 250, id="half a million holes, of which no commit can tell"),
     ],
 )
-def test_a_commit_is_encoded_in_time_by_its_holes_and_never_by_the_range(every, most_ms):
+def test_t_off_6_a_commit_is_encoded_in_time_by_its_holes_and_never_by_the_range(every, most_ms):
     offsets = OffsetMap(10**9)
     offsets.open(range(10**9, 10**9 + 1_000_000, every))
     offsets.settle(10**9 + 1_000_000)

@@ -211,7 +211,7 @@ def parked(key, *source_offsets):
     return parking
 
 
-def test_nothing_starts_before_the_parked_partition_was_read():
+def test_t_ord_3_nothing_starts_before_the_parked_partition_was_read():
     parking = Parking()
     parking.found("a", 3, 0)
     assert (parking.wants("a", 9), parking.wants("b", 1)) == ("wait", "wait")

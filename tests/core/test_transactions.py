@@ -224,7 +224,7 @@ def test_an_answer_to_an_older_transaction_is_none():
     assert at.answers == []
 
 
-def test_an_aborted_transaction_is_sent_again_as_it_was_after_a_pause():
+def test_t_tx_4_an_aborted_transaction_is_sent_again_as_it_was_after_a_pause():
     at, tokens = _At(), [_Token("one"), _Token("other")]
     at.put(*map(_unit, tokens))
     first = _begun(at)

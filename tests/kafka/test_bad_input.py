@@ -166,7 +166,7 @@ def _declare(app: App, sources: dict[str, str], runs: list[Run]) -> None:
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_an_undecodable_record_is_one_dead_letter_as_it_came(outcome, name):
+def test_t_ret_10_an_undecodable_record_is_one_dead_letter_as_it_came(outcome, name):
     given, at = TYPED[name], list(TYPED).index(name)
 
     [letter] = [seen for seen in outcome.dead["typed"] if seen.own["source-offset"] == str(at)]

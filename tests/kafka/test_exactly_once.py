@@ -168,7 +168,7 @@ def test_of_two_processes_with_one_id_the_elder_ends_and_says_why(kafka, tmp_pat
     shop.check()
 
 
-def test_what_is_too_large_to_be_emitted_takes_nothing_down_but_its_own_record(kafka, group):
+def test_t_tx_1_what_is_too_large_to_be_emitted_takes_nothing_down_but_its_own_record(kafka, group):
     orders, mails, bills = unique("orders"), unique("mails"), unique("bills")
     app = App(group, delivery="exactly-once", settings={"bootstrap_servers": kafka.bootstrap})
 

@@ -210,7 +210,7 @@ PLANTS = {
         "core/engine.py",
         "        return done - run.is_held\n",
         "        return done\n",
-        (f"{_LANES}::test_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on",),
+        (f"{_LANES}::test_t_ord_1_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on",),
         "2 before",
     ),
     "forgets in a crash which attempt comes next": Plant(
@@ -245,14 +245,14 @@ PLANTS = {
         "core/lane.py",
         "        if offset not in self.heads.dying:\n",
         "        if True:\n",
-        (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
+        (f"{_AFTERMATH}::test_t_ord_4_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
         r"\[2, 4\]",
     ),
     "forgets in a restart that a key is blocked": Plant(
         "core/aftermath.py",
         'if not heads or listener.plan.policy.after_dead_letter != "release":',
         "if not heads:",
-        (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
+        (f"{_AFTERMATH}::test_t_ord_4_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
         r"\[2, 4\]",
     ),
     "frees a blocked key before its replay was handled": Plant(
@@ -542,7 +542,7 @@ PLANTS = {
         "core/heads.py",
         "            if offset in other.dying:\n",
         "            if False:\n",
-        (f"{_AFTERMATH}::test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
+        (f"{_AFTERMATH}::test_t_ord_4_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on",),
         "assert",
     ),
     "starts before the parked partition was read": Plant(

@@ -99,7 +99,7 @@ PROMISES = {
         "core/commits.py",
         "lane.acked, lane.acked_mono_ms = said.snapshot, now.mono_ms",
         "lane.acked, lane.acked_mono_ms = lane.offsets.snapshot(self._identity(lane.key.topic)), 0.0",
-        (f"{_COMMITS}::test_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next",),
+        (f"{_COMMITS}::test_t_off_2_what_finished_while_a_commit_was_on_its_way_is_part_of_the_next",),
         "'NoneType' object has no attribute 'snapshot'",
     ),
     "sends a commit while another one is on its way": Plant(

@@ -86,7 +86,7 @@ class Shop:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug of ours"), SystemExit(3), KeyboardInterrupt()])
-def test_an_executor_that_raises_ends_the_pump_which_leaves_the_group_and_closes_all(error):
+def test_t_reb_6_an_executor_that_raises_ends_the_pump_which_leaves_the_group_and_closes_all(error):
     shop = Shop()
     shop.process.run(500)
     append(shop.cluster, 10)

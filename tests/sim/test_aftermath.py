@@ -79,7 +79,7 @@ def test_released_records_go_on_behind_a_dead_letter(service):
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on(service, delivery):
+def test_t_ord_4_a_blocked_key_waits_over_restarts_and_crashes_while_others_go_on(service, delivery):
     at = service("block", delivery=delivery)
     at.bad = {1}
     at.send(a=[1, 2], b=[3])

@@ -55,7 +55,7 @@ def finish_all(world):
 BLOCKING = {"blocking": "key"}
 
 
-def test_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on():
+def test_t_ord_1_records_of_a_key_behind_a_failing_one_wait_and_other_keys_go_on():
     world = world_of(b"a", b"b", b"a", b"b", **BLOCKING)
     fail(world, 0)
     finish_all(world)

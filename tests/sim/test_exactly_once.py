@@ -157,7 +157,7 @@ def test_a_process_that_dies_in_an_open_transaction_leaves_no_copy_and_its_parti
     assert len(fleet.runs[1]) == 3  # once more, and then from the tier
 
 
-def test_a_revoke_does_not_wait_for_a_transaction_longer_than_its_bound(fleet):
+def test_t_tx_3_a_revoke_does_not_wait_for_a_transaction_longer_than_its_bound(fleet):
     fleet.cluster.faults.transactions_are_held = True
     fleet.send(fails=1)
     fleet.advance(50)

@@ -224,7 +224,7 @@ def _unfinished(cluster):
     return {key.topic: end for key, end in ends.items() if committed[key].offset != end}
 
 
-def test_a_crash_at_any_write_loses_nothing_and_keeps_the_order():
+def test_t_ord_2_a_crash_at_any_write_loses_nothing_and_keeps_the_order():
     whole = Moments(-1)
     runs, cluster = _live(whole)
     assert (runs, _unfinished(cluster)) == ([(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (4, 1)], {})

@@ -239,8 +239,10 @@ class Transactions:
         Their commit was refused. With fewer records finished behind an unfinished one it may be shorter, and the end of that one may
         be among the units that have not been chosen: it is in the next transaction, or gets its turn.
         """
+        if not units:
+            return
         self._offsets_refused += 1
-        if self._is_portion and units:
+        if self._is_portion:
             self._portions.append(units)
             self._lets_fresh_by = True
         elif self._offsets_refused < UNEXPLAINED_MOST:
