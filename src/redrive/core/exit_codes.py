@@ -19,14 +19,18 @@ class ExitCode(IntEnum):
     DONE = (
         0,
         "done",
-        "`redrive run` after SIGTERM or Ctrl-C; `topics plan` with nothing to do",
+        (
+            "`redrive run` after SIGTERM or Ctrl-C; `topics plan` with nothing to do; `lag`, also where topics or "
+            "rights are missing: its output says what isn't shown; `worker pause` and `resume`, as soon as it is "
+            "written down for the whole group"
+        ),
     )
     FAILED = (
         1,
         "failed",
         (
             "Kafka can't be reached, settings contradict each other, the app can't be loaded, a topic could "
-            "not be created, `redrive console` has no token where it needs one"
+            "not be created, what `worker skip` asks for could not be written down, `redrive console` has no token where it needs one"
         ),
     )
     USAGE = (
@@ -39,8 +43,8 @@ class ExitCode(IntEnum):
         "done in part",
         (
             "`topics apply` created some topics and failed at others; some letters of a replay were not "
-            "sent; some of a `retries discard` came too late; of the processes that `worker ls` asked some didn't "
-            "answer; the record of a `worker skip` isn't got past yet"
+            "sent; some of a `retries discard` came too late; of the processes that `worker ls` or `worker dump` asked some "
+            "didn't answer; the record of a `worker skip` isn't got past yet"
         ),
     )
     DIFFERENCES = (
