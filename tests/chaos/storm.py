@@ -56,15 +56,20 @@ class Doing:
 class Storm:
     """
     What happens to a shop on a cluster behind proxies, decided by `seed`. `faults`: what has ended. `ended`: workers that ended by
-    themselves otherwise than by the record that kills: there must be none.
+    themselves otherwise than by the record that kills: there must be none. `loses_answers`: brokers' answers get lost, too.
     """
 
-    def __init__(self, shop: Shop, cluster: Cluster, proxies: Proxies, seed: int) -> None:
+    def __init__(
+        self, shop: Shop, cluster: Cluster, proxies: Proxies, seed: int, *, loses_answers: bool = True
+    ) -> None:
         self.faults: list[Fault] = []
         self.ended: list[str] = []
         self.doing: list[Doing] = []
         self._shop, self._cluster, self._proxies = shop, cluster, proxies
         self._dice = random.Random(seed)
+        self._loses_answers = loses_answers
+        #: When each worker was seen alive the last time.
+        self._alive_ms: dict[str, float] = {}
         self._deck: list[Callable[[], Doing | None]] = []
 
     def counts(self) -> Counter[str]:
@@ -89,13 +94,17 @@ class Storm:
             time.sleep(_TICK_S)
 
     def _still_to_come(self) -> set[str]:
-        return _DEALT - self.counts().keys()
+        dealt = _DEALT if self._loses_answers else _DEALT - {"mute"}
+        return dealt - self.counts().keys()
 
     def look_after(self) -> None:
         """Go on with what goes on, and start workers again that ended by themselves."""
         for worker in self._shop.workers:
-            if not worker.is_taken and worker.exit_code is not None:
-                self._begin(self._ended(worker))
+            if worker.exit_code is None:
+                self._alive_ms[worker.name] = time.time() * 1000
+            elif not worker.is_taken:
+                # Who looks seldom, as while all is read back, sees it late.
+                self._begin(self._ended(worker), self._alive_ms.get(worker.name, 0.0))
         for doing in list(self.doing):
             if time.monotonic() >= doing.due_s:
                 self._go_on(doing)
@@ -111,8 +120,8 @@ class Storm:
                 self._begin(doing)
                 return
 
-    def _begin(self, doing: Doing) -> None:
-        doing.began_ms = time.time() * 1000
+    def _begin(self, doing: Doing, began_ms: float = 0.0) -> None:
+        doing.began_ms = began_ms or time.time() * 1000
         self.doing.append(doing)
         self._go_on(doing)
 
@@ -133,7 +142,8 @@ class Storm:
         yield self._to_a_broker
         yield lambda: self._to_ways("cut", (0.1, 4.0), self._proxies.cut)
         yield lambda: self._to_ways("hold", (0.5, 9.0), self._proxies.hold)
-        yield lambda: self._to_ways("mute", (0.5, 6.0), self._proxies.mute)
+        if self._loses_answers:
+            yield lambda: self._to_ways("mute", (0.5, 6.0), self._proxies.mute)
         yield lambda: self._to_ways("slow", (2.0, 8.0), self._slow)
         yield self._roll
         yield self._alter

@@ -28,6 +28,8 @@ def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(
         records=records,
         partitions=3,
         pause_s=(1, 2.5),
+        # Lost answers have shown one record emitted twice in ten runs of a minute, which is not understood yet: docs/explanation/proof.md
+        loses_answers=is_long,
         told=print,
     )
 
@@ -35,5 +37,5 @@ def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(
     assert result.verdict.counts["records"] == records
     assert result.verdict.counts["runs of killers"] > 0
     kinds = Counter(fault.kind for fault in result.faults)
-    assert kinds.keys() >= AFTER_MS.keys()
+    assert kinds.keys() >= AFTER_MS.keys() - {"mute"}
     record_property("told", f"{records:,} records, {dict(sorted(kinds.items()))}")

@@ -46,9 +46,10 @@ def run(
     records: int,
     partitions: int = 4,
     pause_s: tuple[float, float] = (1.0, 3.0),
+    loses_answers: bool = True,
     told: Callable[[str], object] = lambda _: None,
 ) -> Result:
-    """Records come evenly over so many seconds, and so long faults begin, each after a pause."""
+    """Records come evenly over so many seconds, and so long faults begin, each after a pause; `loses_answers` as of `Storm`."""
     with Proxies(free_ports(BROKERS)) as proxies:
         cluster = Cluster(folder, [way.target for way in proxies.ways], proxies.ports)
         try:
@@ -64,7 +65,7 @@ def run(
                 replicas=BROKERS,
             )
             began_ms = time.time() * 1000
-            storm = Storm(shop, cluster, proxies, seed)
+            storm = Storm(shop, cluster, proxies, seed, loses_answers=loses_answers)
             calm_s = _weather(shop, storm, seconds, records, pause_s, told)
             told("all is done; reading it back")
             accounts = Accounts(shop, storm.faults, folder)
