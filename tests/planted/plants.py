@@ -328,6 +328,15 @@ PLANTS = {
         ),
         "tried",
     ),
+    "asks where a partition begins of which an open transaction tells": Plant(
+        "runtime/pump.py",
+        "askable = [key for key in keys if key not in open_keys]",
+        "askable = list(keys)",
+        (
+            "tests/runtime/test_pump_open_transaction.py::test_where_it_begins_is_not_asked_before_the_transaction_has_ended",
+        ),
+        "orders",
+    ),
     "goes on diverting while its key is replayed": Plant(
         "core/aftermath.py",
         " or key_lane.key in lane.recalled:",

@@ -243,7 +243,7 @@ class TransactorThread:
         if any(why.code() in _PURGED for why in self._refused.values()):
             # One that was sent, and not answered, is among them, perhaps: then the client would give its number to the next write
             # there, which the broker would take for that one once more and drop, saying that it is there (librdkafka 2.16, tried).
-            # Another producer begins with numbers of its own; at once, for who has the id meanwhile is younger.
+            # Another producer begins with numbers of its own: at once, so that who takes the id from now on is the younger one.
             self._renew()
             self._become_ready()
         detail = told(error, *self._rights)

@@ -16,6 +16,7 @@ from redrive.core.metadata import Head, decode_metadata
 from redrive.core.offsets import OffsetMap
 from redrive.core.pending import Pending
 from redrive.core.plan import Now
+from redrive.core.record import TopicPartition
 from redrive.core.successors import Successors
 from redrive.core.transactions import Aborted, Completed, Transactions, Unit
 
@@ -37,6 +38,14 @@ class Transacting:
     def is_out(self) -> bool:
         """Whether a transaction is on its way."""
         return self._units.is_out
+
+    @property
+    def on_its_way(self) -> Collection[TopicPartition]:
+        """
+        The partitions of which the transaction on its way tells. One of them may be lost and come back before it has ended, to the
+        same member at the same epoch (KIP-848), so that its commit is taken: until then nobody knows where the partition begins.
+        """
+        return self._commits.on_its_way if self.is_out else ()
 
     def due(self, lanes: Lanes, now: Now, *, at_once: bool = False) -> Transaction | None:
         """

@@ -118,8 +118,6 @@ class Pump:
         self._polled_mono_ms, self._answers_mono_ms, self._ask_mono_ms = clock.mono_ms(), 0.0, 0.0
         #: Assigned, but nobody could tell yet where they begin; and those whose next offset is gone.
         self._unstarted, self._cut = set[TopicPartition](), set[TopicPartition]()
-        #: The transaction on its way.
-        self._submitted: Transaction | None = None
 
     @property
     def drain_s(self) -> float:
@@ -325,12 +323,10 @@ class Pump:
 
     def _submit(self, transaction: Transaction) -> None:
         if self._transactor is not None:
-            self._submitted = transaction
             self._transactor.submit(transaction, self._source.membership)
 
     def _take_outcomes(self, transactor: Transactor) -> None:
         for outcome in transactor.outcomes():
-            self._submitted = None
             if isinstance(outcome, Fenced):
                 self._start_over(outcome)
             elif self.engine.transacting is not None:
@@ -368,10 +364,8 @@ class Pump:
     # -- starting partitions -------------------------------------------------------------------------------------
 
     def _begin(self, keys: Sequence[TopicPartition], timeout_s: float) -> None:
-        # A partition that was lost and came back: what a transaction tells of it may still be committed, and by the group nothing
-        # is wrong with that (KIP-848: the member that joins again is the same, at the same epoch). Until its outcome is known
-        # nobody can tell where the partition begins.
-        open_keys = self._submitted.offsets if self._submitted is not None else ()
+        transacting = self.engine.transacting
+        open_keys = transacting.on_its_way if transacting is not None else ()
         askable = [key for key in keys if key not in open_keys]
         starts = self._starter.starts_of(askable, timeout_s) if askable else {}
         self._unstarted.difference_update(starts)
